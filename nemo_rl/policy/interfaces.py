@@ -37,5 +37,8 @@ class TrainBatch:
         longest = int(picked["lengths_B"].max()) if picked["lengths_B"].numel() else 0
         return TrainBatch(**{k: v[:, :longest] if k.endswith("_BT") else v for k, v in picked.items()})
 
+    def to(self, device: torch.device) -> "TrainBatch":
+        return TrainBatch(**{f.name: v.to(device) if (v := getattr(self, f.name)) is not None else None for f in fields(self)})
+
     def with_logprobs(self, previous: torch.Tensor, reference: torch.Tensor | None) -> "TrainBatch":
         return replace(self, previous_logprobs_BT=previous, reference_logprobs_BT=reference)

@@ -1,0 +1,84 @@
+"""Ray: attach to a cluster or start a local one, and reserve places for workers."""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from nemo_rl.config.schema import ClusterConfig
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot give what the configuration asks for."""
+
+
+@contextmanager
+def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int) -> Iterator[None]:
+    """A Ray session for the length of a run.
+
+    With `cluster.ray_address` (or RAY_ADDRESS) it attaches and leaves the cluster as it was. Otherwise a local one is
+    started on the loopback interface with its own temporary folder, and is gone afterwards, whatever happened.
+    """
+    address = cluster.ray_address or os.environ.get("RAY_ADDRESS")
+    if address is None and cluster.num_nodes > 1:
+        raise ClusterError(
+            f"cluster.num_nodes={cluster.num_nodes} needs a running Ray cluster: start `ray start --head` and "
+            "`ray start --address=...` on the nodes and set cluster.ray_address"
+        )
+    common = {"log_to_driver": False, "configure_logging": False, "namespace": "nemo_rl"}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Workers choose their device by CUDA_VISIBLE_DEVICES even when they ask Ray for none.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is not None:
+        ray.init(address=address, **common)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    folder = tempfile.mkdtemp(prefix="nrl-")  # short: unix socket paths below it are limited to 107 bytes
+    ray.init(
+        num_cpus=max(os.cpu_count() or 1, workers * cluster.cpus_per_worker + 2),
+        num_gpus=gpus,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+        object_store_memory=_object_store_bytes(),
+        **common,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _object_store_bytes() -> int:
+    """Rollouts are small: at most 2 GiB, and no more than half of the shared memory there is."""
+    free = shutil.disk_usage("/dev/shm").free
+    return max(min(2 << 30, free // 2), 80 << 20)
+
+
+@contextmanager
+def reserve(bundles: list[dict[str, float]], strategy: str, what: str, deadline_s: float = 180.0) -> Iterator[PlacementGroup]:
+    """A placement group of these bundles; ClusterError naming what is missing if it cannot be placed in time."""
+    group = placement_group(bundles, strategy=strategy)
+    try:
+        ready, _ = ray.wait([group.ready()], timeout=deadline_s)
+        if not ready:
+            total = {key: sum(b.get(key, 0) for b in bundles) for key in ("CPU", "GPU")}
+            raise ClusterError(
+                f"no place for {what} within {deadline_s:.0f} s: it needs {len(bundles)} bundles, {total['GPU']:g} GPUs and "
+                f"{total['CPU']:g} CPUs; the cluster has {ray.cluster_resources()} and free {ray.available_resources()}"
+            )
+        yield group
+    finally:
+        if ray.is_initialized():
+            remove_placement_group(group)

@@ -1,0 +1,77 @@
+"""From the configuration to vLLM's engine arguments and sampling parameters."""
+
+from typing import Any
+
+from nemo_rl.config.schema import GenerationConfig
+from nemo_rl.generation.interfaces import GenerationRequest
+from nemo_rl.generation.vllm.receiver import BACKEND
+
+EXTENSION = "nemo_rl.generation.vllm.receiver.WorkerExtension"
+
+
+def engine_arguments(generation: GenerationConfig, model_path: str, *, cpu: bool, max_num_seqs: int, seed: int,
+                     trust_remote_code: bool, share_device: bool) -> dict[str, Any]:
+    """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them."""
+    from vllm.config import WeightTransferConfig
+
+    vllm = generation.vllm_cfg
+    arguments: dict[str, Any] = {
+        "model": model_path,
+        "load_format": "dummy",
+        "dtype": vllm.precision,
+        "kv_cache_dtype": vllm.kv_cache_dtype,
+        "max_model_len": vllm.max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "tensor_parallel_size": vllm.tensor_parallel_size,
+        "pipeline_parallel_size": vllm.pipeline_parallel_size,
+        "enforce_eager": vllm.enforce_eager,
+        "gpu_memory_utilization": vllm.gpu_memory_utilization,
+        "enable_prefix_caching": True,
+        "skip_tokenizer_init": not generation.stop_strings,
+        "logprobs_mode": "processed_logprobs",
+        "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
+        "worker_extension_cls": EXTENSION,
+        "trust_remote_code": trust_remote_code,
+        "seed": seed,
+        "disable_log_stats": True,
+        "enable_sleep_mode": share_device and not cpu,
+    }
+    if cpu and vllm.tensor_parallel_size == vllm.pipeline_parallel_size == 1:
+        arguments["distributed_executor_backend"] = "uni"
+    return arguments | generation.vllm_kwargs
+
+
+def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
+    """Environment variables that vLLM reads at import."""
+    environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    if generation.vllm_cfg.async_engine:
+        del environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
+        environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+    if cpu:
+        environment["VLLM_CPU_KVCACHE_SPACE"] = str(generation.vllm_cfg.kv_cache_gb_cpu)
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        if generation.vllm_cfg.enforce_eager:
+            environment["TORCHDYNAMO_DISABLE"] = "1"
+    return environment
+
+
+def sampling_params(request: GenerationRequest, *, stream: bool) -> Any:
+    """vLLM's parameters for one request: the sampled token's own log-probability is always asked for."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    sampling = request.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k or 0,
+        max_tokens=request.max_new_tokens,
+        seed=request.seed,
+        stop=list(sampling.stop_strings) or None,
+        stop_token_ids=list(sampling.stop_token_ids) or None,
+        ignore_eos=sampling.ignore_eos,
+        include_stop_str_in_output=True,
+        detokenize=bool(sampling.stop_strings),
+        logprobs=0,
+        output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
+    )

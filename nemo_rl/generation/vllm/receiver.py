@@ -1,0 +1,171 @@
+"""Runs inside every vLLM worker: takes weight buckets and loads them into the model, in place.
+
+vLLM imports this module by `worker_extension_cls` before the model is loaded, which is when the weight-transfer
+engine registers itself. It is vLLM's own interface; nothing of vLLM is replaced.
+"""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.platforms import current_platform
+
+from nemo_rl.weight_sync.checksum import checksum
+from nemo_rl.weight_sync.interfaces import Bucket, BucketReceiver, TensorEntry, WeightSyncError, tensors_of
+
+BACKEND = "nemo_rl"
+
+
+@dataclass
+class ReceiverInit(WeightTransferInitInfo):
+    """`factory` is "module:function" and makes the BucketReceiver from `settings` and this worker's rank and device."""
+
+    factory: str
+    settings: dict[str, Any]
+
+
+@dataclass
+class BucketUpdate(WeightTransferUpdateInfo):
+    """A `Bucket` as plain values. `verify_only` compares what the model holds instead of loading."""
+
+    version: int
+    index: int
+    entries: list[Any]
+    nbytes: int
+    handles: dict[str, Any]
+    checksums: bool
+    verify_only: bool = False
+
+    def bucket(self) -> Bucket:
+        entries = tuple(TensorEntry(e[0], e[1], tuple(e[2]), *e[3:]) for e in self.entries)
+        return Bucket(self.version, self.index, entries, self.nbytes, self.handles)
+
+
+def update_info(bucket: Bucket, checksums: bool, verify_only: bool) -> dict[str, Any]:
+    """The plain form of a bucket that vLLM passes to its workers."""
+    entries = [[e.name, e.dtype, list(e.shape), e.offset, e.nbytes, e.checksum] for e in bucket.entries]
+    return {
+        "version": bucket.version,
+        "index": bucket.index,
+        "entries": entries,
+        "nbytes": bucket.nbytes,
+        "handles": bucket.handles,
+        "checksums": checksums,
+        "verify_only": verify_only,
+    }
+
+
+class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
+    """Loads merged weights over the old ones. Parameters keep their storage, so captured graphs stay valid."""
+
+    init_info_cls = ReceiverInit
+    update_info_cls = BucketUpdate
+    receiver: BucketReceiver | None = None
+
+    def init_transfer_engine(self, init_info: ReceiverInit) -> None:
+        module, _, function = init_info.factory.partition(":")
+        factory = getattr(importlib.import_module(module), function)
+        rank = self.parallel_config.data_parallel_index * self.parallel_config.world_size + self.parallel_config.rank
+        if self.receiver is not None:
+            self.receiver.close()
+        self.receiver = factory(rank=rank, device=self.device, **init_info.settings)
+
+    def start_weight_update(self) -> None:
+        """Nothing to prepare: weights are overwritten in place."""
+
+    def finish_weight_update(self) -> None:
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    @torch.no_grad()
+    def receive_weights(self, update_info: BucketUpdate) -> None:
+        if self.receiver is None:
+            raise WeightSyncError("the weight receiver was not initialised before the first update")
+        bucket = update_info.bucket()
+        buffer = self.receiver.receive(bucket)
+        if update_info.checksums:
+            _check(bucket, buffer)
+        if update_info.verify_only:
+            with CompareInsteadOfCopy() as comparison:
+                self.model.load_weights(tensors_of(bucket, buffer))
+            comparison.raise_on_difference(bucket)
+        else:
+            self.model.load_weights(tensors_of(bucket, buffer))
+
+    def shutdown(self) -> None:
+        if self.receiver is not None:
+            self.receiver.close()
+
+    @staticmethod
+    def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
+        raise TypeError("the trainer sends through nemo_rl.weight_sync, not through this class")
+
+
+def _check(bucket: Bucket, buffer: torch.Tensor) -> None:
+    for entry in bucket.entries:
+        found = checksum(buffer[entry.offset : entry.offset + entry.nbytes])
+        if found != entry.checksum:
+            raise WeightSyncError(
+                f"{entry.name} arrived damaged at version {bucket.version}: checksum {found}, sent {entry.checksum}"
+            )
+
+
+class CompareInsteadOfCopy(TorchDispatchMode):
+    """While active, copies into parameters compare instead: what a weight loader would write against what is there.
+
+    This sees exactly the slices, fusions and casts that loading performs, whatever the architecture.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compared = 0
+        self.different = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.copy_.default:
+            target, source = args[0], args[1]
+            self.compared += 1
+            expected = source.to(device=target.device, dtype=target.dtype).expand_as(target)
+            self.different += int(not torch.equal(target, expected))
+            return target
+        return function(*args, **(kwargs or {}))
+
+    def raise_on_difference(self, bucket: Bucket) -> None:
+        if self.different or not self.compared:
+            raise WeightSyncError(
+                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors of bucket "
+                f"{bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
+            )
+
+
+class WorkerExtension:
+    """Mixed into vLLM's worker; its import registers the transfer engine above in that process."""
+
+    def abandon_update(self) -> None:
+        """Close the update session that a failed sync left open, so that the next one can start."""
+        self._weight_update_active = False
+
+    def fill_weights(self, value: float) -> None:
+        """Overwrite every parameter, to prove in tests that a sync replaces all of them."""
+        with torch.no_grad():
+            for parameter in self.model_runner.model.parameters():  # type: ignore[attr-defined]
+                parameter.fill_(value)
+
+
+if current_platform.is_cpu():
+    # vLLM's CPU linears pre-pack their weight for oneDNN and drop the original, so that nothing could be loaded later.
+    import vllm._custom_ops
+
+    vllm._custom_ops._supports_onednn = False
+
+if BACKEND not in WeightTransferEngineFactory._registry:
+    WeightTransferEngineFactory.register_engine(BACKEND, BucketWeightTransfer)

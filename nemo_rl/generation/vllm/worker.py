@@ -1,0 +1,136 @@
+"""One rollout engine: a Ray actor around vLLM's in-process engine, answering whole batches."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from nemo_rl.config.schema import MasterConfig
+from nemo_rl.generation.interfaces import FinishReason, GenerationOutput, GenerationRequest, VersionSpan
+from nemo_rl.utils.logging_setup import setup_worker_logging
+from nemo_rl.weight_sync.interfaces import Bucket, WeightSyncError
+
+logger = logging.getLogger(__name__)
+
+_FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
+
+
+class EngineState:
+    """Which weights the engine holds; None while it has none, or only part of a set."""
+
+    def __init__(self, replica: int) -> None:
+        self.replica = replica
+        self.version: int | None = None
+        self.receiving: int | None = None
+
+    def require_weights(self) -> int:
+        if self.version is None:
+            raise WeightSyncError(
+                f"engine {self.replica} has no complete weights"
+                + ("" if self.receiving is None else f" (the sync of version {self.receiving} did not finish)")
+                + ": it generates again once a weight sync completes"
+            )
+        return self.version
+
+
+class VllmWorker:
+    """Generation replica over vllm.LLM. One call generates a batch; weight updates happen between calls."""
+
+    def __init__(self, config: MasterConfig, model_path: str, replica: int, *, cpu: bool) -> None:
+        setup_worker_logging(f"engine {replica}")
+        from vllm import LLM
+
+        from nemo_rl.generation.vllm.engine_args import engine_arguments
+
+        policy = config.policy
+        self.state = EngineState(replica)
+        self.checksums = config.weight_sync.checksums
+        self.engine = LLM(
+            **engine_arguments(
+                policy.generation,
+                model_path,
+                cpu=cpu,
+                max_num_seqs=policy.generation_batch_size,
+                seed=config.grpo.seed + replica,
+                trust_remote_code=policy.trust_remote_code,
+                share_device=policy.generation.colocated.enabled,
+            )
+        )
+        self.can_sleep = policy.generation.colocated.enabled and not cpu
+
+    def ready(self) -> dict[str, Any]:
+        cache = self.engine.llm_engine.vllm_config.cache_config
+        return {"replica": self.state.replica, "kv_cache_blocks": cache.num_gpu_blocks, "block_size": cache.block_size}
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationOutput]:
+        """Sample every request to its end. Raises WeightSyncError while no complete weights are loaded."""
+        from nemo_rl.generation.vllm.engine_args import sampling_params
+
+        version = self.state.require_weights()
+        outputs = self.engine.generate(
+            [{"prompt_token_ids": list(request.token_ids)} for request in requests],
+            [sampling_params(request, stream=False) for request in requests],
+            use_tqdm=False,
+        )
+        return [self._output(request, output, version) for request, output in zip(requests, outputs, strict=True)]
+
+    def _output(self, request: GenerationRequest, output: Any, version: int) -> GenerationOutput:
+        completion = output.outputs[0]
+        tokens = tuple(completion.token_ids)
+        logprobs = tuple(step[token].logprob for step, token in zip(completion.logprobs, tokens, strict=True))
+        return GenerationOutput(
+            request_id=request.request_id,
+            token_ids=tokens,
+            logprobs=logprobs,
+            finish_reason=_FINISH[completion.finish_reason],
+            version_spans=(VersionSpan(0, len(tokens), version),),
+            replica=self.state.replica,
+        )
+
+    def init_receiver(self, factory: str, settings: dict[str, Any]) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        self.engine.init_weight_transfer_engine(
+            WeightTransferInitRequest(init_info={"factory": factory, "settings": settings})
+        )
+
+    def begin_update(self, version: int) -> None:
+        """From here to `finish_update` the engine refuses to generate."""
+        self.state.version, self.state.receiving = None, version
+        self.engine.collective_rpc("abandon_update")
+        self.engine.start_weight_update()
+
+    def load_bucket(self, bucket: Bucket, verify_only: bool = False) -> int:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        from nemo_rl.generation.vllm.receiver import update_info
+
+        info = update_info(bucket, self.checksums, verify_only)
+        self.engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+        return len(bucket.entries)
+
+    def finish_update(self, version: int, *, keep_cache: bool = False) -> None:
+        """Weights are complete: drop every cached prefix of the old ones, then serve."""
+        self.engine.finish_weight_update()
+        if not keep_cache:
+            self.engine.reset_prefix_cache()
+        self.state.version, self.state.receiving = version, None
+
+    def sleep(self) -> None:
+        """Give device memory back. The weights need not survive: a sync precedes every use after training."""
+        if self.can_sleep:
+            self.engine.reset_prefix_cache()
+            self.engine.sleep(level=1)
+
+    def wake(self, tags: Sequence[str] | None = None) -> None:
+        if self.can_sleep:
+            self.engine.wake_up(tags=list(tags) if tags else None)
+
+    def weights_version(self) -> int | None:
+        return self.state.version
+
+    def fill_weights(self, value: float) -> None:
+        self.engine.collective_rpc("fill_weights", args=(value,))
+
+    def shutdown(self) -> None:
+        self.engine.llm_engine.engine_core.shutdown()
+

@@ -1,0 +1,153 @@
+"""LoRA on Megatron linears (arXiv:2106.09685): y = W x + (alpha / dim) B A x with W frozen.
+
+Megatron-Bridge injects the adapters. Here: which modules get one, an initialisation that does not depend on the
+parallel layout, switching adapters off for the reference policy, and the proof that all of them reach the engine.
+"""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
+from megatron.bridge.peft.lora import LoRA
+from megatron.core import parallel_state
+from megatron.core.utils import get_model_config
+
+from nemo_rl.config.schema import PeftConfig
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+
+
+class AdapterError(ValueError):
+    """An adapter was asked for that could not be trained, exported or loaded."""
+
+
+def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
+    """The Bridge LoRA transform, or None when adapters are off.
+
+    Empty `target_modules` means every linear of the transformer layers. The output layer is never in that default;
+    asked for by name on a model with tied embeddings it is an AdapterError, since a merged export has no place for it.
+    """
+    if not peft.enabled:
+        return None
+    targets = list(peft.target_modules)
+    if tied and any("output_layer" in target for target in targets):
+        raise AdapterError(
+            "policy.megatron_cfg.peft.target_modules names output_layer, but this model ties it to the embedding: "
+            "its adapter would train and never reach the rollout engine; remove it from target_modules"
+        )
+    if not targets and not peft.exclude_modules:
+        targets = list(DEFAULT_TARGETS)
+    if tied:
+        logger.info("the output layer is tied to the embedding and gets no adapter")
+    return LoRA(
+        target_modules=targets,
+        exclude_modules=[*peft.exclude_modules, "output_layer"] if not targets else [],
+        dim=peft.dim,
+        alpha=peft.alpha,
+        dropout=peft.dropout,
+        dropout_position=peft.dropout_position,
+        lora_A_init_method=peft.lora_A_init_method,
+        lora_B_init_method=peft.lora_B_init_method,
+    )
+
+
+class AdapterSet:
+    """The adapters of this rank's model chunks, known by their global (layout-independent) names."""
+
+    def __init__(self, lora: LoRA, modules: list[torch.nn.Module]) -> None:
+        self.lora = lora
+        self.modules = modules
+        self.parameters: dict[str, torch.nn.Parameter] = {
+            self._global_name(name, chunk): parameter
+            for chunk, module in enumerate(modules)
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
+
+    def _global_name(self, name: str, chunk: int) -> str:
+        return _megatron_local_name_to_global(self.modules, get_model_config(self.modules[0]), name, chunk)
+
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """Within this context the model computes what its frozen base computes."""
+        with self.lora.disable_adapter(self.modules):
+            yield
+
+    def check_exportable(self, bridge: Any) -> None:
+        """Raise AdapterError unless every trainable adapter is consumed by the merged export. Collective."""
+        model_bridge = bridge._model_bridge
+        tasks = bridge.get_conversion_tasks(self.modules)
+        exported = {t.global_param_name.partition(".to_wrap.weight")[0] for t in tasks if ".to_wrap." in t.global_param_name}
+        merged = set(model_bridge.build_adapter_conversion_tasks(self.modules))
+        trained = {name.partition(".adapter.")[0] for name in self.parameters if ".adapter." in name}
+        lost = sorted(trained - (exported & merged))
+        if lost:
+            raise AdapterError(
+                f"{len(lost)} of {len(trained)} trainable adapters would never reach the rollout engine, first: "
+                f"{lost[0]}; take these modules out of policy.megatron_cfg.peft.target_modules"
+            )
+        if not trained and parallel_state.get_pipeline_model_parallel_world_size() == 1:
+            raise AdapterError(
+                f"policy.megatron_cfg.peft.target_modules = {self.lora.target_modules} matches no linear of this model; "
+                f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
+            )
+
+
+def initialise_adapters(adapters: AdapterSet, peft: PeftConfig, seed: int) -> None:
+    """Draw every A and B whole, from a generator seeded by its global name, and keep this rank's slice.
+
+    So the same seed gives the same adapters at every TP, PP and DP size; Megatron's own initialisation of sharded
+    matrices gives neither the same draw nor the same scale.
+    """
+    methods = {"linear_in": peft.lora_A_init_method, "linear_out": peft.lora_B_init_method}
+    for name, parameter in adapters.parameters.items():
+        method = next((m for part, m in methods.items() if f".{part}." in name), None)
+        if method is None:
+            continue
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        full = torch.empty(_full_shape(parameter), dtype=torch.float32)
+        for matrix in full if full.ndim == 3 else [full]:
+            _INIT[method](matrix, generator)
+        with torch.no_grad():
+            parameter.copy_(_own_slice(full, parameter))
+
+
+_INIT: dict[str, Callable[[torch.Tensor, torch.Generator], Any]] = {
+    "xavier": lambda w, g: torch.nn.init.xavier_normal_(w, generator=g),
+    "kaiming": lambda w, g: torch.nn.init.kaiming_uniform_(w, a=math.sqrt(5), generator=g),
+    "normal": lambda w, g: torch.nn.init.normal_(w, std=0.2, generator=g),
+    "zero": lambda w, g: torch.nn.init.zeros_(w),
+}
+
+
+def _sharding(parameter: torch.nn.Parameter) -> tuple[int, int, int] | None:
+    """(dimension, ranks, this rank) along which tensor parallelism cuts a parameter; None if it is whole here."""
+    if not getattr(parameter, "tensor_model_parallel", False):
+        return None
+    if not getattr(parameter, "allreduce", True):  # Megatron marks expert parameters so
+        size = parallel_state.get_expert_tensor_parallel_world_size()
+        rank = parallel_state.get_expert_tensor_parallel_rank()
+    else:
+        size = parallel_state.get_tensor_model_parallel_world_size()
+        rank = parallel_state.get_tensor_model_parallel_rank()
+    return (int(parameter.partition_dim), size, rank) if size > 1 else None  # type: ignore[attr-defined]
+
+
+def _full_shape(parameter: torch.nn.Parameter) -> list[int]:
+    shape = list(parameter.shape)
+    if (cut := _sharding(parameter)) is not None:
+        shape[cut[0]] *= cut[1]
+    return shape
+
+
+def _own_slice(full: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    cut = _sharding(parameter)
+    return full if cut is None else full.chunk(cut[1], dim=cut[0])[cut[2]]

@@ -1,0 +1,171 @@
+"""Builds the policy: a Hugging Face model converted by Megatron-Bridge, adapters injected, wrapped in Megatron's DDP."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.bridge import AutoBridge
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.utils import get_model_config
+
+from nemo_rl.config.schema import PolicyConfig
+from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
+from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PolicyModel:
+    """The live model of one rank: its DDP-wrapped pipeline chunks, the bridge that made it, and its adapters."""
+
+    bridge: AutoBridge
+    chunks: list[torch.nn.Module]
+    adapters: AdapterSet | None
+    vocab_size: int
+    dtype: torch.dtype
+
+    @property
+    def config(self) -> Any:
+        return get_model_config(self.chunks[0])
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """The chunks without their DDP wrapper."""
+        return [chunk.module for chunk in self.chunks]
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        return {
+            f"{i}.{name}": parameter
+            for i, module in enumerate(self.modules)
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
+
+    def frozen(self) -> dict[str, torch.nn.Parameter]:
+        return {
+            f"{i}.{name}": parameter
+            for i, module in enumerate(self.modules)
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad
+        }
+
+
+def torch_dtype(precision: str) -> torch.dtype:
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
+def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> PolicyModel:
+    """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
+    teach_bridge_local_layers()
+    bridge = AutoBridge.from_hf_pretrained(
+        model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
+    )
+    provider = bridge.to_megatron_provider(load_weights=True)
+    dtype = torch_dtype(policy.precision)
+    _configure_layout(provider, policy, dtype)
+    _configure_kernels(provider, policy)
+    lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
+    if lora is not None:
+        provider.register_pre_wrap_hook(lambda chunks: lora(chunks, training=True))
+    provider.finalize()
+    chunks = provider.provide_distributed_model(
+        ddp_config=_ddp_config(policy),
+        bf16=dtype is torch.bfloat16,
+        fp16=False,
+        mixed_precision_wrapper=None,
+        data_parallel_random_init=False,
+    )
+    for chunk in chunks:
+        get_model_config(chunk).finalize_model_grads_func = _finalize_prenormalised_grads
+    adapters = None
+    if lora is not None:
+        adapters = AdapterSet(lora, [chunk.module for chunk in chunks])
+        initialise_adapters(adapters, policy.megatron_cfg.peft, seed)
+    model = PolicyModel(bridge, chunks, adapters, int(bridge.hf_pretrained.config.vocab_size), dtype)
+    if adapters is not None:
+        adapters.check_exportable(bridge)
+    return model
+
+
+def _finalize_prenormalised_grads(chunks: list[Any], num_tokens: Any = None, **groups: Any) -> None:
+    """Reduce gradients over ranks. The loss is already divided by the global batch's token count, so nothing is
+    divided here: Megatron's own count is dropped."""
+    finalize_model_grads(chunks, None, **groups)
+
+
+def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -> None:
+    megatron = policy.megatron_cfg
+    provider.tensor_model_parallel_size = megatron.tensor_model_parallel_size
+    provider.pipeline_model_parallel_size = megatron.pipeline_model_parallel_size
+    provider.context_parallel_size = megatron.context_parallel_size
+    provider.expert_model_parallel_size = megatron.expert_model_parallel_size
+    provider.sequence_parallel = megatron.sequence_parallel
+    provider.num_layers_in_first_pipeline_stage = megatron.num_layers_in_first_pipeline_stage
+    provider.num_layers_in_last_pipeline_stage = megatron.num_layers_in_last_pipeline_stage
+    provider.params_dtype = provider.pipeline_dtype = provider.autocast_dtype = dtype
+    provider.bf16, provider.fp16 = dtype is torch.bfloat16, False
+    provider.variable_seq_lengths = megatron.pipeline_model_parallel_size > 1
+    # Gradients are summed over data-parallel ranks, not averaged: see _finalize_prenormalised_grads.
+    provider.calculate_per_token_loss = True
+
+
+def _configure_kernels(provider: Any, policy: PolicyConfig) -> None:
+    megatron = policy.megatron_cfg
+    provider.apply_rope_fusion = megatron.apply_rope_fusion
+    provider.bias_activation_fusion = megatron.bias_activation_fusion
+    provider.gradient_accumulation_fusion = False
+    provider.attention_dropout = provider.hidden_dropout = 0.0
+    if megatron.activation_checkpointing:
+        provider.recompute_granularity, provider.recompute_method, provider.recompute_num_layers = "full", "uniform", 1
+    if provider.num_moe_experts:
+        provider.moe_router_dtype = megatron.moe_router_dtype
+        provider.moe_aux_loss_coeff = 0.0
+        provider.moe_router_load_balancing_type = "none"
+    if has_transformer_engine():
+        return
+    from nemo_rl.policy.megatron.local_spec import local_block_spec
+
+    logger.info("transformer-engine is not installed: using Megatron's local layers with PyTorch attention")
+    provider.transformer_layer_spec = local_block_spec
+    provider.masked_softmax_fusion = False
+    provider.bias_dropout_fusion = False
+    provider.persist_layer_norm = False
+    provider.cross_entropy_loss_fusion = False
+    provider.moe_grouped_gemm = False
+    provider.moe_permute_fusion = False
+
+
+def has_transformer_engine() -> bool:
+    from megatron.core.transformer.transformer_layer import HAVE_TE
+
+    return bool(HAVE_TE) and torch.cuda.is_available()
+
+
+def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:
+    ddp, optimizer = policy.megatron_cfg.distributed_data_parallel_config, policy.megatron_cfg.optimizer
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=ddp.grad_reduce_in_fp32,
+        overlap_grad_reduce=ddp.overlap_grad_reduce,
+        overlap_param_gather=ddp.overlap_param_gather and optimizer.use_distributed_optimizer,
+        use_distributed_optimizer=optimizer.use_distributed_optimizer,
+        average_in_collective=False,
+    )
+
+
+def initialise_parallel_state(policy: PolicyConfig, seed: int) -> None:
+    """Create Megatron's process groups over the default group and seed its RNG trackers. Collective."""
+    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
+    megatron = policy.megatron_cfg
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=megatron.tensor_model_parallel_size,
+        pipeline_model_parallel_size=megatron.pipeline_model_parallel_size,
+        context_parallel_size=megatron.context_parallel_size,
+        expert_model_parallel_size=megatron.expert_model_parallel_size,
+        expert_tensor_parallel_size=1 if megatron.expert_model_parallel_size > 1 else None,
+    )
+    torch.manual_seed(seed)
+    model_parallel_cuda_manual_seed(seed)

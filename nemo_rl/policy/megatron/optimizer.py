@@ -1,0 +1,67 @@
+"""Megatron's optimizer and learning-rate schedule, from the configuration."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+from nemo_rl.config.schema import PolicyConfig
+from nemo_rl.policy.megatron.model import PolicyModel
+
+
+@dataclass
+class Optimization:
+    """The optimizer with its schedule; `step` applies the accumulated gradients once."""
+
+    optimizer: Any
+    scheduler: OptimizerParamScheduler
+
+    def step(self) -> dict[str, float]:
+        """Clip, update, advance the schedule. Returns the gradient norm before clipping and the rates just used."""
+        group = self.optimizer.param_groups[0]
+        used = {"lr": float(group["lr"]), "wd": float(group["weight_decay"])}
+        updated, grad_norm, _ = self.optimizer.step()
+        if not updated:
+            raise FloatingPointError("the optimizer refused the step: gradients were not finite")
+        self.scheduler.step(increment=1)
+        return {"grad_norm": float(grad_norm), **used}
+
+
+def build_optimization(model: PolicyModel, policy: PolicyConfig) -> Optimization:
+    """Optimizer over the trainable parameters, with float32 masters where they are bfloat16."""
+    settings, schedule = policy.megatron_cfg.optimizer, policy.megatron_cfg.scheduler
+    bf16 = model.dtype is torch.bfloat16
+    config = OptimizerConfig(
+        optimizer=settings.optimizer,
+        lr=settings.lr,
+        min_lr=settings.min_lr,
+        weight_decay=settings.weight_decay,
+        adam_beta1=settings.adam_beta1,
+        adam_beta2=settings.adam_beta2,
+        adam_eps=settings.adam_eps,
+        sgd_momentum=settings.sgd_momentum,
+        bf16=bf16,
+        fp16=False,
+        params_dtype=model.dtype,
+        use_distributed_optimizer=settings.use_distributed_optimizer,
+        use_precision_aware_optimizer=settings.use_precision_aware_optimizer,
+        clip_grad=policy.max_grad_norm or 0.0,
+        overlap_param_gather=model.chunks[0].ddp_config.overlap_param_gather,
+    )
+    optimizer = get_megatron_optimizer(config, model.chunks)
+    scheduler = OptimizerParamScheduler(
+        optimizer,
+        init_lr=min(schedule.lr_warmup_init, settings.lr),
+        max_lr=settings.lr,
+        min_lr=settings.min_lr,
+        lr_warmup_steps=schedule.lr_warmup_iters,
+        lr_decay_steps=max(schedule.lr_decay_iters, schedule.lr_warmup_iters + 1),
+        lr_decay_style=schedule.lr_decay_style,
+        start_wd=schedule.start_weight_decay,
+        end_wd=schedule.end_weight_decay,
+        wd_incr_steps=max(schedule.lr_decay_iters, 1),
+        wd_incr_style=schedule.weight_decay_incr_style,
+    )
+    return Optimization(optimizer, scheduler)

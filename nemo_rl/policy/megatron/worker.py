@@ -1,0 +1,177 @@
+"""One training rank: a Ray actor that holds a shard of the policy. It receives, calls a module, returns."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nemo_rl.config.schema import MasterConfig
+from nemo_rl.policy.megatron.cpu_shim import install as install_cpu_shim
+from nemo_rl.utils.logging_setup import setup_worker_logging
+
+logger = logging.getLogger(__name__)
+
+
+class MegatronPolicyWorker:
+    """All methods are collective over the training ranks unless they say otherwise."""
+
+    def __init__(self, config: MasterConfig, model_path: str, rank: int, world: int) -> None:
+        setup_worker_logging(f"policy {rank}")
+        self.config, self.model_path, self.rank, self.world = config, model_path, rank, world
+        self.stream: Any = None
+
+    def node(self) -> dict[str, Any]:
+        """Not collective: where this rank lives."""
+        import ray
+
+        context = ray.get_runtime_context()
+        return {"node_id": context.get_node_id(), "ip": ray.util.get_node_ip_address(), "gpu_ids": ray.get_gpu_ids()}
+
+    def open_store(self) -> int:
+        """Not collective, rank 0 of a multi-node run: serve the rendezvous, on a port that the system picks."""
+        import torch
+
+        self.store = torch.distributed.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
+        return self.store.port
+
+    def build(self, rendezvous: str) -> dict[str, Any]:
+        """Join the training ranks ("file://..." or "host:port"), build model, optimizer and sender."""
+        install_cpu_shim()
+        import torch
+
+        from nemo_rl.policy.megatron.distributed import join_training_ranks
+        from nemo_rl.policy.megatron.forward import RowLayout
+        from nemo_rl.policy.megatron.model import build_policy_model, initialise_parallel_state
+        from nemo_rl.policy.megatron.optimizer import build_optimization
+        from nemo_rl.policy.megatron.reference import ReferenceKind, ReferencePolicy
+
+        policy, seed = self.config.policy, self.config.grpo.seed
+        store = getattr(self, "store", None)
+        join_training_ranks(rendezvous, self.rank, self.world, store)
+        initialise_parallel_state(policy, seed)
+        self.model = build_policy_model(policy, self.model_path, seed)
+        self._load_starting_adapters()
+        self.optimization = build_optimization(self.model, policy)
+        self.reference = ReferencePolicy(self.model, ReferenceKind(self.config.checkpointing.reference))
+        self.layout = RowLayout(
+            packed=policy.sequence_packing.enabled,
+            divisible_by=policy.make_sequence_length_divisible_by,
+            temperature=policy.generation.temperature,
+        )
+        trainable = sum(p.numel() for p in self.model.trainable().values())
+        total = trainable + sum(p.numel() for p in self.model.frozen().values())
+        return {"trainable": trainable, "total": total, "threads": torch.get_num_threads()}
+
+    def _load_starting_adapters(self) -> None:
+        if self.config.checkpointing.adapter_path is not None:
+            from nemo_rl.policy.megatron.peft_folder import load_peft_folder
+
+            load_peft_folder(self.model, Path(self.config.checkpointing.adapter_path))
+
+    def train(self, micro_batches: Sequence[Any], loss: Any, normalizer: Any) -> dict[str, Any]:
+        """One optimizer step over this rank's micro-batches. Metric sums are filled on last-stage ranks only."""
+        from nemo_rl.policy.megatron.forward import run_schedule
+
+        for chunk in self.model.chunks:
+            chunk.zero_grad_buffer()
+        self.optimization.optimizer.zero_grad()
+
+        def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
+            return loss(logprobs_BT, rows.to(logprobs_BT.device), normalizer)
+
+        collected = run_schedule(
+            self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=False
+        )
+        return {"sums": [sums.to_host() for sums in collected], **self.optimization.step()}
+
+    def logprobs(self, micro_batches: Sequence[Any], reference: bool = False) -> list[Any]:
+        """Log-probabilities [b, t] of each micro-batch, of the live policy or the reference; [] off the last stage."""
+        from contextlib import nullcontext
+
+        from nemo_rl.policy.megatron.forward import run_schedule
+
+        def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
+            return logprobs_BT.sum() * 0.0, logprobs_BT.cpu()
+
+        with self.reference.active() if reference else nullcontext():
+            return run_schedule(
+                self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=True
+            )
+
+    def open_sender(self, factory: str, settings: dict[str, Any]) -> None:
+        """Make this rank's end of the weight transport: "module:function" with `settings`."""
+        import importlib
+
+        module, _, function = factory.partition(":")
+        self.sender = getattr(importlib.import_module(module), function)(rank=self.rank, **settings)
+
+    def begin_export(self, version: int, bucket_bytes: int, checksums: bool) -> None:
+        from nemo_rl.policy.megatron.export import merged_weights
+        from nemo_rl.weight_sync.buckets import BucketStream
+
+        self.stream = BucketStream(merged_weights(self.model), self.sender, version, bucket_bytes, checksums)
+
+    def next_bucket(self) -> Any:
+        """Fill the next bucket; None when all weights have been handed out."""
+        return self.stream.next()
+
+    def send_bucket(self, bucket: Any) -> None:
+        self.sender.send(bucket)
+
+    def end_export(self) -> None:
+        self.stream = None
+        self.sender.finish()
+
+    def merge_retention(self) -> dict[str, float]:
+        from nemo_rl.policy.megatron.export import merge_retention
+
+        return merge_retention(self.model) if self.model.adapters is not None else {}
+
+    def base_fingerprint(self) -> str:
+        """Not collective."""
+        from nemo_rl.policy.megatron.export import base_fingerprint
+
+        return base_fingerprint(self.model)
+
+    def save(self, folder: str) -> None:
+        from nemo_rl.policy.megatron.checkpoint import save_policy
+
+        save_policy(self.model, self.optimization, Path(folder))
+
+    def load(self, folder: str) -> None:
+        from nemo_rl.policy.megatron.checkpoint import load_policy
+
+        load_policy(self.model, self.optimization, Path(folder))
+
+    def save_adapter(self, folder: str) -> None:
+        """Write a PEFT folder (adapter_config.json, adapter_model.safetensors)."""
+        from nemo_rl.policy.megatron.peft_folder import save_peft_folder
+
+        save_peft_folder(self.model, Path(folder), self.model_path)
+
+    def save_merged(self, folder: str) -> None:
+        """Write a Hugging Face folder of the merged model."""
+        self.model.bridge.save_hf_pretrained(self.model.modules, folder, show_progress=False)
+
+    def memory_gib(self) -> dict[str, float]:
+        """Not collective: resident memory of this process and, on a GPU, what torch's allocator holds."""
+        import psutil
+        import torch
+
+        report = {"rss": psutil.Process(os.getpid()).memory_info().rss / 2**30}
+        if torch.cuda.is_available():
+            report |= {
+                "allocated": torch.cuda.memory_allocated() / 2**30,
+                "reserved": torch.cuda.memory_reserved() / 2**30,
+                "peak": torch.cuda.max_memory_allocated() / 2**30,
+            }
+        return report
+
+    def shutdown(self) -> None:
+        import torch
+
+        if hasattr(self, "sender"):
+            self.sender.close()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()

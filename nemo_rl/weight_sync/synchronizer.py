@@ -1,0 +1,80 @@
+"""Moves one version of the weights from all training ranks to all engines, bucket by bucket."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_rl.config.schema import WeightSyncConfig
+from nemo_rl.distributed.calls import gather
+from nemo_rl.generation.generation import Generation
+from nemo_rl.policy.policy import Policy
+from nemo_rl.weight_sync.interfaces import Bucket, WeightSyncError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What one synchronisation moved and how long it took."""
+
+    version: int
+    nbytes: int
+    tensors: int
+    buckets: int
+    seconds: float
+    verified: bool
+
+    def metrics(self) -> dict[str, float]:
+        return {"refit/bytes": float(self.nbytes), "refit/seconds": self.seconds, "refit/buckets": float(self.buckets)}
+
+
+class WeightSynchronizer:
+    """Bucket i + 1 is gathered, merged and packed by the trainer while the engines load bucket i."""
+
+    def __init__(self, policy: Policy, generation: Generation, config: WeightSyncConfig, bucket_bytes: int) -> None:
+        self.policy, self.generation, self.config = policy, generation, config
+        self.bucket_bytes = bucket_bytes
+        self.count = 0
+
+    def sync(self, version: int) -> SyncReport:
+        """Publish the policy's present weights as `version`.
+
+        Raises WeightSyncError with the failing side's own message; engines then refuse to generate until a later sync
+        completes, and the trainer's weights are untouched.
+        """
+        start = time.perf_counter()
+        self.count += 1
+        verify = self.config.verify_every > 0 and (self.count - 1) % self.config.verify_every == 0
+        try:
+            self.generation.call("begin_update", version, deadline_s=self.config.deadline_s)
+            moved = self._stream(version, verify_only=False)
+            if verify:
+                self._stream(version, verify_only=True)
+            self.generation.call("finish_update", version, deadline_s=self.config.deadline_s)
+        except Exception as error:
+            raise WeightSyncError(f"weight sync of version {version} failed: {error}") from error
+        return SyncReport(version, *moved, time.perf_counter() - start, verify)
+
+    def _stream(self, version: int, verify_only: bool) -> tuple[int, int, int]:
+        deadline = self.config.deadline_s
+        self.policy.call("begin_export", version, self.bucket_bytes, self.config.checksums, deadline_s=deadline)
+        loading: list[Any] = []
+        nbytes = tensors = buckets = 0
+        while (bucket := self._next_bucket()) is not None:
+            gather(loading, "engine.load_bucket", deadline)
+            sending = [w.send_bucket.remote(bucket) for w in self.policy.workers]
+            loading = self.generation.load_bucket(bucket, verify_only) + sending
+            nbytes, tensors, buckets = nbytes + bucket.nbytes, tensors + len(bucket.entries), buckets + 1
+        gather(loading, "engine.load_bucket", deadline)
+        self.policy.call("end_export", deadline_s=deadline)
+        return nbytes, tensors, buckets
+
+    def _next_bucket(self) -> Bucket | None:
+        """All ranks produce the bucket together; its handles are those of every rank that serves an engine."""
+        parts = self.policy.call("next_bucket", deadline_s=self.config.deadline_s)
+        if parts[0] is None:
+            return None
+        handles = {key: handle for part in parts for key, handle in part.handles.items()}
+        first: Bucket = parts[0]
+        return Bucket(first.version, first.index, first.entries, first.nbytes, handles)
