@@ -1,0 +1,1 @@
+"""Datasets, chat templating and tokenisation, the resumable prompt loader."""

@@ -1,0 +1,68 @@
+"""Problems made on the spot: reasoning-gym's tasks and the tiny tasks of the quickstart."""
+
+import random
+from collections.abc import Iterator
+
+from nemo_rl.data.errors import DataError, did_you_mean
+from nemo_rl.data.settings import DatasetSettings, Record
+
+DEFAULT_SIZE = 1024
+
+
+def reasoning_gym_records(settings: DatasetSettings) -> Iterator[Record]:
+    """A reasoning-gym task; `task_params` holds its name under "task" and the task's own parameters."""
+    from reasoning_gym.factory import DATASETS, create_dataset
+
+    params = dict(settings.task_params)
+    task = params.pop("task", None)
+    if task is None:
+        raise DataError("dataset reasoning_gym needs a task: set data.task_params.task or use reasoning_gym:<task>")
+    if task not in DATASETS:
+        raise DataError(f"reasoning_gym has no task {task!r}{did_you_mean(task, DATASETS)}")
+    try:
+        entries = create_dataset(task, seed=settings.seed, size=settings.size or DEFAULT_SIZE, **params)
+    except TypeError as error:
+        known = set(DATASETS[task][1].__dataclass_fields__) - {"seed", "size"}
+        wrong = next((key for key in params if key not in known), None)
+        if wrong is None:
+            raise
+        raise DataError(f"reasoning_gym task {task!r} has no parameter {wrong!r}{did_you_mean(wrong, known)}") from error
+    except AssertionError as error:
+        raise DataError(f"reasoning_gym task {task!r} refuses its parameters: {error}") from error
+    for index in range(len(entries)):
+        entry = entries[index]
+        metadata = {"ground_truth": entry["answer"], "entry": entry}
+        row_id = f"reasoning_gym-{task}-{settings.seed}:{index}"
+        yield Record(row_id, entry["question"], metadata, settings.env_name or "reasoning_gym")
+
+
+def tiny_records(name: str, settings: DatasetSettings) -> Iterator[Record]:
+    """The quickstart's tasks: one character answers, graded by exact match.
+
+    tiny_copy: "7" → "7". tiny_max: "3 8" → "8". tiny_add: "3+4" → "7", sums below ten only.
+    """
+    rng = random.Random(settings.seed)
+    for index in range(settings.size or DEFAULT_SIZE):
+        a, b = rng.randrange(10), rng.randrange(10)
+        if name == "tiny_add":
+            b = rng.randrange(10 - a)
+        problem, answer = {
+            "tiny_copy": (f"{a}", a),
+            "tiny_max": (f"{a} {b}", max(a, b)),
+            "tiny_add": (f"{a}+{b}", a + b),
+        }[name]
+        metadata = {"ground_truth": str(answer)}
+        yield Record(f"{name}-{settings.seed}:{index}", problem, metadata, settings.env_name or "exact_match")
+
+
+def guess_number_records(settings: DatasetSettings) -> Iterator[Record]:
+    """A multi-turn game: find the hidden number; the environment answers "higher" or "lower"."""
+    low, high = settings.task_params.get("low", 1), settings.task_params.get("high", 10)
+    turns = settings.task_params.get("max_turns", 5)
+    if not low < high:
+        raise DataError(f"dataset guess_number needs low < high, got low={low} and high={high}")
+    rng = random.Random(settings.seed)
+    for index in range(settings.size or DEFAULT_SIZE):
+        metadata = {"target": rng.randint(low, high), "turns_left": turns}
+        problem = f"I think of a whole number from {low} to {high}. Guess it; answer with the number only."
+        yield Record(f"guess_number-{settings.seed}:{index}", problem, metadata, settings.env_name or "guess_number")

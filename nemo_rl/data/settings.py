@@ -1,0 +1,40 @@
+"""Which dataset, which part of it, and how its rows become problems."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DatasetSettings:
+    """One dataset.
+
+    `dataset_name` is a registered name, a Hub id ("owner/name") or the path of a local file; `data_path` points a
+    registered name at local files. `env_name` None takes the dataset's own environment. `split_validation_size` is
+    a fraction below 1 or a number of rows. `size`, `seed` and `task_params` go to generated tasks.
+    """
+
+    dataset_name: str
+    data_path: Path | None = None
+    split: str | None = None
+    subset: str | None = None
+    seed: int = 42
+    split_validation_size: float = 0.0
+    input_key: str = "input"
+    output_key: str = "output"
+    size: int | None = None
+    task_params: Mapping[str, Any] = field(default_factory=dict)
+    env_name: str | None = None
+    prompt_file: Path | None = None
+    system_prompt_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One problem before templating. `row_id` is unique in its dataset and the same in every run and epoch."""
+
+    row_id: str
+    problem: str
+    metadata: Mapping[str, Any]
+    env_name: str
