@@ -48,7 +48,7 @@ def describe_source(directory: Path) -> dict[str, Any]:
     def git(*arguments: str) -> str | None:
         command = ["git", "-C", str(directory), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
         except FileNotFoundError:
             return None  # a machine without git
         return done.stdout.strip() if done.returncode == 0 else None

@@ -1,5 +1,6 @@
 """JSON that every reader can parse: dataclasses and enums become plain values, NaN and infinity become null."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -61,8 +62,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     complete, rest = lines[:-1], lines[-1]
     records = [json.loads(line) for line in complete if line]
     if rest:
-        try:
+        # the writer died inside this line; everything before it is whole
+        with contextlib.suppress(json.JSONDecodeError):
             records.append(json.loads(rest))
-        except json.JSONDecodeError:
-            pass  # the writer died inside this line; everything before it is whole
     return records
