@@ -92,10 +92,14 @@ class MetricSums:
             minima=dict(zip(layout.minima, -tensors.maxima[split:], strict=True)),
         )
 
+    def to_host(self) -> "MetricSums":
+        """The same metrics on the CPU, in two copies."""
+        tensors = self.to_tensors()
+        return MetricSums.from_tensors(self.layout, MetricTensors(tensors.sums.cpu(), tensors.maxima.cpu()))
+
     def finalize(self) -> dict[str, float]:
         """Sum / weight of every mean and the extremes, as floats; a metric that no entry contributed to is absent."""
-        tensors = self.to_tensors()
-        local = MetricSums.from_tensors(self.layout, MetricTensors(tensors.sums.cpu(), tensors.maxima.cpu()))
+        local = self.to_host()
         result = {name: float(total / weight) for name, (total, weight) in local.means.items() if weight > 0}
         extremes = {**local.maxima, **local.minima}
         return result | {name: float(value) for name, value in extremes.items() if not _is_empty(name, value, local)}

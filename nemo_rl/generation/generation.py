@@ -38,13 +38,11 @@ class Generation:
         if not requests:
             return []
         expected = [len(r.token_ids) + r.max_new_tokens for r in requests]
-        shares = [share for share in balance_by_tokens(expected, min(len(self.actors), len(requests))) if share]
-        calls = [
-            actor.generate.remote([requests[i] for i in share])
-            for actor, share in zip(self.actors, shares, strict=False)
-        ]
+        split = balance_by_tokens(expected, len(self.actors), equal_counts=True)
+        work = [(actor, share) for actor, share in zip(self.actors, split, strict=True) if share]
+        calls = [actor.generate.remote([requests[i] for i in share]) for actor, share in work]
         outputs: dict[int, GenerationOutput] = {}
-        for share, replies in zip(shares, gather(calls, "engine.generate", GENERATE_DEADLINE_S), strict=True):
+        for (_, share), replies in zip(work, gather(calls, "engine.generate", GENERATE_DEADLINE_S), strict=True):
             outputs.update(zip(share, replies, strict=True))
         return [outputs[i] for i in range(len(requests))]
 

@@ -1,6 +1,7 @@
 """The trainer as the driver sees it: one handle over one Ray actor per rank."""
 
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ class Policy:
         packing = policy.sequence_packing
         tokens = packing.train_mb_tokens if phase == "train" else packing.logprob_mb_tokens
         size = policy.train_micro_batch_size if phase == "train" else policy.logprob_batch_size
-        multiple = policy.make_sequence_length_divisible_by * (2 * self.layout.cp if self.layout.cp > 1 else 1)
+        multiple = math.lcm(policy.make_sequence_length_divisible_by, 2 * self.layout.cp if self.layout.cp > 1 else 1)
         return CuttingRule(size, tokens if packing.enabled else None, packing.algorithm, multiple)
 
     def save(self, folder: Path) -> None:

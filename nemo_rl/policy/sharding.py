@@ -42,7 +42,7 @@ class Cut:
 def cut_batch(batch: TrainBatch, ranks: int, rule: CuttingRule) -> Cut:
     """Give each rank about the same number of tokens in the same number of micro-batches."""
     lengths = [-(-int(n) // rule.divisible_by) * rule.divisible_by for n in batch.lengths_B]
-    shards = balance_by_tokens(lengths, ranks)
+    shards = balance_by_tokens(lengths, ranks, equal_counts=rule.packed_tokens is None)
     if rule.packed_tokens is None:
         step = rule.micro_batch_size
         bins = [[shard[i : i + step] for i in range(0, len(shard), step)] for shard in shards]
@@ -54,7 +54,7 @@ def cut_batch(batch: TrainBatch, ranks: int, rule: CuttingRule) -> Cut:
             ]
             for shard in shards
         ]
-    return Cut(equalize_bins(bins))
+    return Cut(equalize_bins(bins, lengths, multiple=1))
 
 
 def _filler(batch: TrainBatch) -> TrainBatch:

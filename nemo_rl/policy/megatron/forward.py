@@ -6,6 +6,7 @@ every row; the shares are put back into the flat line before anything is compute
 and metrics see whole rows [B, T] whatever the layout.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +16,19 @@ from megatron.core import parallel_state
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from nemo_rl.data.packing import zigzag_indices
+from nemo_rl.data.packed_layout import packed_layout, zigzag_indices
 from nemo_rl.policy.interfaces import TrainBatch
 from nemo_rl.policy.megatron.vocab_logprobs import SumOverRanks, next_token_logprobs
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows become model inputs: `packed` into one thd line or padded, and what lengths must be divisible by."""
+    """How rows become model inputs: `packed` into one thd line or padded, what each row's length and, packed, the
+    whole line's length must be divisible by, and the temperature that log-probabilities are taken at."""
 
     packed: bool
     divisible_by: int
+    line_divisible_by: int
     temperature: float
 
 
@@ -42,8 +45,8 @@ class ModelInput:
     starts: list[int]
 
 
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+def _share(length: int, cp_size: int, cp_rank: int) -> torch.Tensor:
+    return torch.arange(length) if cp_size == 1 else zigzag_indices(length, cp_size, cp_rank)
 
 
 def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device) -> ModelInput:
@@ -51,18 +54,18 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
     cp_size = parallel_state.get_context_parallel_world_size()
     cp_rank = parallel_state.get_context_parallel_rank()
     lengths = batch.lengths_B.tolist()
-    multiple = layout.divisible_by * (2 * cp_size if cp_size > 1 else 1)
-    longest = _round_up(max(lengths), multiple)
-    spans = [_round_up(length, multiple) if layout.packed else longest for length in lengths]
+    multiple = math.lcm(layout.divisible_by, 2 * cp_size if cp_size > 1 else 1)
+    if layout.packed:
+        spans = packed_layout(lengths, multiple, layout.line_divisible_by).cu_seqlens_padded.diff().tolist()
+    else:
+        spans = [-(-max(lengths) // multiple) * multiple] * len(lengths)
     starts = [sum(spans[:i]) for i in range(len(spans))]
     total = sum(spans)
     line = torch.zeros(total, dtype=torch.long)
-    positions = torch.empty(total, dtype=torch.long)
-    for row, (start, span, length) in enumerate(zip(starts, spans, lengths, strict=True)):
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         line[start : start + length] = batch.token_ids_BT[row, :length]
-        positions[start : start + span] = torch.arange(span)
-    shares = [start + zigzag_indices(span, cp_size, cp_rank) for start, span in zip(starts, spans, strict=True)]
-    index = torch.cat(shares)
+    positions = torch.cat([torch.arange(span) for span in spans])
+    index = torch.cat([start + _share(span, cp_size, cp_rank) for start, span in zip(starts, spans, strict=True)])
     rows = 1 if layout.packed else len(spans)
     bounds = torch.tensor([*starts, total], dtype=torch.int32, device=device)
     params = PackedSeqParams(

@@ -57,6 +57,7 @@ class MegatronPolicyWorker:
         self.layout = RowLayout(
             packed=policy.sequence_packing.enabled,
             divisible_by=policy.make_sequence_length_divisible_by,
+            line_divisible_by=policy.sequence_packing.sequence_length_round,
             temperature=policy.generation.temperature,
         )
         trainable = sum(p.numel() for p in self.model.trainable().values())
