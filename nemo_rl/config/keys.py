@@ -1,0 +1,77 @@
+"""Every key of the schema: its type, default, limits and description, found by its dotted name."""
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from nemo_rl.config.errors import suggestion
+from nemo_rl.config.schema.data import CustomEnvConfig
+from nemo_rl.config.schema.master import MasterConfig
+from nemo_rl.config.schema.refused import refusal
+from nemo_rl.config.schema.section import Section, is_section
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `section` is the class below it, if it is a section; `optional` sections may be null."""
+
+    path: str
+    field: FieldInfo
+    section: type[Section] | None = None
+    optional: bool = False
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the value is a free mapping, whose own keys the schema does not know."""
+        return any(get_origin(part) is dict for part in (self.field.annotation, *get_args(self.field.annotation)))
+
+    @property
+    def default(self) -> Any:
+        return self.field.get_default(call_default_factory=True)
+
+
+def keys_of(section: type[Section], prefix: str = "") -> Iterator[Key]:
+    """Every key below a section, depth first, in the order of the schema."""
+    for name, field in section.model_fields.items():
+        below = _section_in(field.annotation)
+        yield Key(f"{prefix}{name}", field, below, optional=below is not None and not is_section(field.annotation))
+        if below is not None:
+            yield from keys_of(below, f"{prefix}{name}.")
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section class of `SomeConfig` or `SomeConfig | None`."""
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return next((part for part in parts if is_section(part)), None)
+
+
+@cache
+def schema_keys() -> dict[str, Key]:
+    """All keys of MasterConfig by dotted name."""
+    return {key.path: key for key in keys_of(MasterConfig)}
+
+
+class KnownKeys:
+    """Which keys a user may set: those of the schema, below free mappings, and known ones that are refused by name."""
+
+    def __init__(self, environments: tuple[str, ...] = ()) -> None:
+        """`environments` are the names of the user's own environments, whose settings the schema knows."""
+        self.keys = dict(schema_keys())
+        for name in environments:
+            if f"env.{name}" not in self.keys:
+                self.keys |= {key.path: key for key in keys_of(CustomEnvConfig, f"env.{name}.")}
+
+    def allows(self, path: str) -> bool:
+        if path in self.keys or refusal(path):
+            return True
+        parent = path.rpartition(".")[0]
+        while parent and parent not in self.keys:
+            parent = parent.rpartition(".")[0]
+        return parent in self.keys and self.keys[parent].is_mapping
+
+    def suggestion(self, path: str) -> str:
+        return suggestion(path, self.keys)

@@ -1,0 +1,51 @@
+"""From a YAML file and command-line overrides to a checked configuration."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from nemo_rl.config.errors import ConfigError
+from nemo_rl.config.inheritance import Given, read_with_parents
+from nemo_rl.config.interpolation import resolve
+from nemo_rl.config.keys import KnownKeys
+from nemo_rl.config.messages import sentences
+from nemo_rl.config.overrides import apply_overrides
+from nemo_rl.config.schema.master import MasterConfig, default_tree
+from nemo_rl.config.schema.refused import drop_refused
+from nemo_rl.config.tree import get, merge
+
+RUN_HEADER = "# The resolved configuration: every key, with all references and defaults filled in.\n"
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> MasterConfig:
+    """Read a file with what it inherits, apply overrides, fill in defaults, resolve references and check everything.
+
+    Raises ConfigError with one sentence for each thing that is wrong.
+    """
+    given = read_with_parents(Path(path))
+    environments = get(given.tree, "env", {})
+    known = KnownKeys(tuple(environments) if isinstance(environments, dict) else ())
+    apply_overrides(given, overrides, known)
+    return _check(given, known)
+
+
+def _check(given: Given, known: KnownKeys) -> MasterConfig:
+    tree = resolve(merge(default_tree(), given.tree))
+    refused = [
+        f"{path}={value!r} is refused, as it is not built here: {reason} (set in {given.source_of(path)})"
+        for path, value, reason in drop_refused(tree)
+    ]
+    try:
+        config = MasterConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(refused + sentences(error, given, known))) from None
+    if refused:
+        raise ConfigError("\n".join(refused))
+    return config
+
+
+def resolved_yaml(config: MasterConfig) -> str:
+    """The whole configuration as YAML that `load_config` reads back to an equal one."""
+    return RUN_HEADER + yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,103 @@
+"""Rules of data, environments, validation, checkpoints and debugging."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nemo_rl.config.errors import suggestion
+
+if TYPE_CHECKING:
+    from nemo_rl.config.schema.data import DatasetConfig
+    from nemo_rl.config.schema.master import MasterConfig
+
+_BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym")
+_TRAIN_METRICS = (
+    "reward",
+    "loss",
+    "grad_norm",
+    "kl_penalty",
+    "approx_entropy",
+    "gen_kl_error",
+    "token_mult_prob_error",
+    "mean_gen_tokens_per_sample",
+    "truncation_rate",
+)
+_VALIDATION_METRICS = ("accuracy", "avg_length")
+
+
+def _datasets(config: "MasterConfig") -> Iterator[tuple[str, "DatasetConfig"]]:
+    yield "data.train", config.data.train
+    if config.data.validation is not None:
+        yield "data.validation", config.data.validation
+
+
+def environments_exist(config: "MasterConfig") -> Iterator[str]:
+    """Every name that data uses is configured, and every environment of one's own can be made and is used."""
+    known = config.env.named()
+    used = {config.data.default.env_name}
+    for key, dataset in (*_datasets(config), ("data.default", config.data.default)):
+        name = dataset.env_name
+        if name is not None:
+            used.add(name)
+            if name not in known:
+                allowed = ", ".join(sorted(known))
+                yield f"{key}.env_name={name} is not an environment; known are {allowed}{suggestion(name, known)}"
+    for name, environment in config.env.__pydantic_extra__.items():
+        if environment.entry_point is None:
+            hint = suggestion(f"env.{name}", [f"env.{built_in}" for built_in in _BUILT_IN_ENVIRONMENTS])
+            yield f"env.{name} needs an entry_point (package.module:name), as it is not built in{hint}"
+        elif name not in used:
+            yield f"env.{name} is used by no dataset; name it in data.train.env_name or remove it"
+
+
+def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
+    for key, dataset in _datasets(config):
+        if dataset.dataset_name == "local" and dataset.data_path is None:
+            yield f"{key}.data_path is required with dataset_name=local"
+    if config.data.validation is not None and config.data.train.split_validation_size:
+        yield (
+            f"data.train.split_validation_size={config.data.train.split_validation_size} and data.validation both give "
+            "a validation set; set one of the two"
+        )
+
+
+def validation_has_data(config: "MasterConfig") -> Iterator[str]:
+    if _validates(config) and config.data.validation is None and not config.data.held_out_fraction:
+        yield (
+            "grpo.val_period, val_at_start or val_at_end asks for validation, but data.validation is null and "
+            "data.train.split_validation_size is 0; set one of them, or val_period=0"
+        )
+
+
+def _validates(config: "MasterConfig") -> bool:
+    return bool(config.grpo.val_period) or config.grpo.val_at_start or config.grpo.val_at_end
+
+
+def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
+    checkpointing = config.checkpointing
+    if not checkpointing.enabled or checkpointing.metric_name is None:
+        return
+    kind, name = checkpointing.metric_name.split(":", 1)
+    found = f"checkpointing.metric_name={checkpointing.metric_name}"
+    if kind == "val" and not (config.grpo.val_period or config.grpo.val_at_end):
+        yield f"{found} is never produced: grpo.val_period is 0 and val_at_end is false; use train:reward or null"
+    known = _VALIDATION_METRICS if kind == "val" else _TRAIN_METRICS
+    if name not in known and not (kind == "val" and re.fullmatch(r"pass@\d+", name)):
+        yield f"{found} is not a metric that runs produce; known are {', '.join(f'{kind}:{n}' for n in known)}"
+
+
+def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
+    debug = config.debug
+    if debug.rollouts_only and debug.train_from_rollouts is not None:
+        yield "debug.rollouts_only and debug.train_from_rollouts exclude each other: one has no trainer, the other no engine"
+    if debug.train_from_rollouts is not None and debug.save_rollouts_dir is not None:
+        yield "debug.save_rollouts_dir has no effect with debug.train_from_rollouts, which makes no rollouts"
+
+
+RULES = (
+    environments_exist,
+    datasets_are_complete,
+    validation_has_data,
+    checkpoint_metric_is_produced,
+    debug_seams_agree,
+)

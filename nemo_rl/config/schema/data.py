@@ -1,0 +1,107 @@
+"""`data` and `env`: where prompts come from and what scores the answers."""
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from nemo_rl.config.schema.section import Section
+
+
+class DatasetConfig(Section):
+    dataset_name: str = Field(
+        "nvidia/OpenMathInstruct-2",
+        min_length=1,
+        description="A built-in name (`gsm8k`, `reasoning_gym`, `tiny_addition`, `local`) or a Hugging Face Hub id.",
+    )
+    data_path: str | None = Field(None, description="File or folder of a local dataset (JSONL, Parquet or CSV).")
+    split: str | None = Field(None, description="Split of the dataset; null takes `train`, for validation `test`.")
+    subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
+    seed: int | None = Field(None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`.")
+    size: int | None = Field(None, ge=1, description="Use at most so many rows, or generate so many; null for all.")
+    input_key: str | None = Field(None, description="Column with the problem; null takes the dataset's known one.")
+    output_key: str | None = Field(None, description="Column with the expected answer; null takes the known one.")
+    task_params: dict[str, Any] = Field(
+        default_factory=dict, description="Parameters of a generated task, e.g. of a reasoning-gym task."
+    )
+    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes the default's.")
+    prompt_file: str | None = Field(None, description="Text file with `{}` for the problem; null takes the default's.")
+    system_prompt_file: str | None = Field(None, description="System prompt; null takes the default's.")
+
+
+class TrainDatasetConfig(DatasetConfig):
+    split_validation_size: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Part held out as the validation set; null is 0.05 without `data.validation`, else 0.",
+    )
+
+
+class DataDefaultsConfig(Section):
+    env_name: str = Field("math", min_length=1, description="Environment of datasets that name none.")
+    prompt_file: str | None = Field(
+        None, description="Text file with `{}` where the problem goes; null sends the problem as it is."
+    )
+    system_prompt_file: str | None = Field(None, description="Text file with the system prompt; null for none.")
+
+
+class DataConfig(Section):
+    max_input_seq_length: int = Field(
+        default="${policy.max_total_sequence_length}",
+        ge=1,
+        description="Prompts longer than this many tokens are left out, and counted.",
+    )
+    shuffle: bool = Field(True, description="Draw training prompts in a random order that `grpo.seed` determines.")
+    num_workers: int = Field(1, ge=0, description="Processes that prepare prompts; 0 prepares them in the driver.")
+    train: TrainDatasetConfig = Field(default_factory=TrainDatasetConfig, description="Training prompts.")
+    validation: DatasetConfig | None = Field(
+        None, description="Validation prompts; null uses what `data.train.split_validation_size` holds out."
+    )
+    default: DataDefaultsConfig = Field(
+        default_factory=DataDefaultsConfig, description="What datasets use for keys they leave null."
+    )
+
+    @property
+    def held_out_fraction(self) -> float:
+        """The part of the training set that serves as the validation set."""
+        given = self.train.split_validation_size
+        return given if given is not None else (0.05 if self.validation is None else 0.0)
+
+
+class GradingConfig(Section):
+    num_workers: int = Field(8, ge=1, description="Processes that grade.")
+    timeout_s: float = Field(10.0, gt=0, description="Seconds for one answer; a grader that takes longer is stopped.")
+
+
+class MathEnvConfig(GradingConfig):
+    verifier: Literal["math_verify", "gsm8k"] = Field(
+        "math_verify",
+        description="`math_verify` compares expressions (last box first); `gsm8k` compares the number after `####`.",
+    )
+
+
+class ReasoningGymEnvConfig(GradingConfig):
+    """Scores answers with the scorer of the reasoning-gym task that made the problem."""
+
+
+class CustomEnvConfig(GradingConfig):
+    entry_point: str | None = Field(
+        None, pattern=r"^[\w.]+:\w+$", description="Python callable that makes the environment, `package.module:name`."
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of that callable.")
+
+
+class EnvConfig(Section):
+    """Environments by name. `math` and `reasoning_gym` are built in; any other name is one's own."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, CustomEnvConfig]
+
+    math: MathEnvConfig = Field(default_factory=MathEnvConfig, description="Grades mathematical answers.")
+    reasoning_gym: ReasoningGymEnvConfig = Field(
+        default_factory=ReasoningGymEnvConfig, description="Grades reasoning-gym answers by the task's own scorer."
+    )
+
+    def named(self) -> dict[str, GradingConfig]:
+        """Every environment by its name, built-in ones first."""
+        return {"math": self.math, "reasoning_gym": self.reasoning_gym, **self.__pydantic_extra__}
