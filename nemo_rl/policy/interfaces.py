@@ -40,5 +40,9 @@ class TrainBatch:
     def to(self, device: torch.device) -> "TrainBatch":
         return TrainBatch(**{f.name: v.to(device) if (v := getattr(self, f.name)) is not None else None for f in fields(self)})
 
-    def with_logprobs(self, previous: torch.Tensor, reference: torch.Tensor | None) -> "TrainBatch":
+    def with_advantages(self, advantages_B: torch.Tensor, valid_B: torch.Tensor) -> "TrainBatch":
+        """Set the advantages; rows whose reward was not valid no longer count."""
+        return replace(self, advantages_B=advantages_B, sample_mask_B=self.sample_mask_B & valid_B)
+
+    def with_logprobs(self, previous: torch.Tensor | None, reference: torch.Tensor | None) -> "TrainBatch":
         return replace(self, previous_logprobs_BT=previous, reference_logprobs_BT=reference)
