@@ -20,12 +20,13 @@ class Given:
     sources: dict[str, str] = field(default_factory=dict)
 
     def source_of(self, path: str) -> str | None:
-        """Where a key was set, or the nearest key that holds it."""
-        while path:
-            if path in self.sources:
-                return self.sources[path]
-            path = path.rpartition(".")[0]
-        return None
+        """Where a key was set, or else the nearest key that holds it, or else one below it."""
+        holder = path
+        while holder:
+            if holder in self.sources:
+                return self.sources[holder]
+            holder = holder.rpartition(".")[0]
+        return next((source for key, source in self.sources.items() if key.startswith(f"{path}.")), None)
 
 
 def read_with_parents(path: Path, seen: tuple[Path, ...] = ()) -> Given:

@@ -1,6 +1,6 @@
 """From a YAML file and command-line overrides to a checked configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from nemo_rl.config.errors import ConfigError
 from nemo_rl.config.inheritance import Given, read_with_parents
 from nemo_rl.config.interpolation import resolve
-from nemo_rl.config.keys import KnownKeys
-from nemo_rl.config.messages import sentences
+from nemo_rl.config.keys import KnownKeys, schema_keys
+from nemo_rl.config.messages import origin, sentences
 from nemo_rl.config.overrides import apply_overrides
 from nemo_rl.config.schema.master import MasterConfig, default_tree
 from nemo_rl.config.schema.refused import drop_refused
@@ -32,9 +32,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> MasterConfig:
 
 
 def _check(given: Given, known: KnownKeys) -> MasterConfig:
+    if misplaced := list(_not_mappings(given)):
+        raise ConfigError("\n".join(misplaced))
     tree = resolve(merge(default_tree(), given.tree))
     refused = [
-        f"{path}={value!r} is refused, as it is not built here: {reason} (set in {given.source_of(path)})"
+        f"{path}={value!r} is refused, as it is not built here: {reason}{origin(given, path)}"
         for path, value, reason in drop_refused(tree)
     ]
     try:
@@ -44,6 +46,15 @@ def _check(given: Given, known: KnownKeys) -> MasterConfig:
     if refused:
         raise ConfigError("\n".join(refused))
     return config
+
+
+def _not_mappings(given: Given) -> Iterator[str]:
+    """Sections that were given something else; looked for first, because references into them would fail obscurely."""
+    for key in schema_keys().values():
+        value = get(given.tree, key.path, {})
+        if key.section is not None and not isinstance(value, dict) and not (key.optional and value is None):
+            hint = "; one dataset per run" if isinstance(value, list) else ""
+            yield f"{key.path} must be a mapping of keys, found {value!r}{hint}{origin(given, key.path)}"
 
 
 def resolved_yaml(config: MasterConfig) -> str:

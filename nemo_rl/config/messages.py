@@ -22,7 +22,6 @@ _HINTS = {
     ),
     "policy.megatron_cfg.enabled": "Megatron is the one trainer here",
     "policy.generation.backend": "vLLM is the one rollout engine here",
-    "data.train": "one dataset per run, written as a mapping",
     "policy.generation.top_k": "null samples from all tokens",
     "policy.generation.temperature": "greedy rollouts of a group are all equal, so there is nothing to learn from",
     "checkpointing.checkpoint_must_save_by": 'days:hours:minutes:seconds in quotes, as in "00:03:45:00"',
@@ -42,19 +41,33 @@ _TYPES = {
 
 def sentences(error: ValidationError, given: Given, known: KnownKeys) -> list[str]:
     """One sentence per problem that the schema found."""
-    return [line for details in error.errors(include_url=False) for line in _lines(details, given, known)]
+    found = error.errors(include_url=False)
+    return [line for details in found if not _is_echo(details, found, given) for line in _lines(details, given, known)]
+
+
+def _is_echo(details: ErrorDetails, found: list[ErrorDetails], given: Given) -> bool:
+    """Whether a default that refers to a wrong key merely repeats that key's error."""
+    if given.source_of(_path(details)) is not None:
+        return False
+    return any(
+        other is not details and other["input"] == details["input"] and given.source_of(_path(other)) is not None
+        for other in found
+    )
+
+
+def _path(details: ErrorDetails) -> str:
+    return ".".join(str(part) for part in details["loc"])
 
 
 def _lines(details: ErrorDetails, given: Given, known: KnownKeys) -> list[str]:
     if details["type"] == "value_error":
-        return [
-            f"{line}{_origin(given, *_keys_in(line, given))}" for line in str(details["ctx"]["error"]).splitlines()
-        ]
-    path = ".".join(str(part) for part in details["loc"])
+        lines = str(details["ctx"]["error"]).splitlines()
+        return [f"{line}{origin(given, *_keys_in(line, given))}" for line in lines]
+    path = _path(details)
     if details["type"] == "extra_forbidden":
-        return [f"`{path}` is not a key of the configuration{known.suggestion(path)}{_origin(given, path)}"]
+        return [f"`{path}` is not a key of the configuration{known.suggestion(path)}{origin(given, path)}"]
     hint = _hint(path, details["input"], details["type"])
-    return [f"{path} must be {_allowed(details)}, found {_shown(details['input'])}{hint}{_origin(given, path)}"]
+    return [f"{path} must be {_allowed(details)}, found {_shown(details['input'])}{hint}{origin(given, path)}"]
 
 
 def _allowed(details: ErrorDetails) -> str:
@@ -112,7 +125,7 @@ def _keys_in(sentence: str, given: Given) -> list[str]:
     return [word for word in words if word in given.sources]
 
 
-def _origin(given: Given, *paths: str) -> str:
-    """ " (in FILE)", if it is known where the keys were set."""
+def origin(given: Given, *paths: str) -> str:
+    """ " (set in FILE)", if it is known where the keys, or keys below them, were set."""
     found = list(dict.fromkeys(source for path in paths if (source := given.source_of(path))))
     return f" (set in {', '.join(found)})" if found else ""

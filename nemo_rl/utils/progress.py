@@ -22,7 +22,7 @@ TOKENS_PER_SECOND = "performance/tokens_per_sec_per_gpu"
 class RunProgress:
     """Stage of the step, step n of N, reward so far, tokens/s and time left.
 
-    `with RunProgress(total) as progress:`, in it `with progress.stage("generation"): ...` and `progress.step(n, metrics)`.
+    Inside `with RunProgress(total) as progress:` use `with progress.stage("generation"): ...` and `progress.step(...)`.
     Without a terminal the stages are logged at DEBUG and each step as one INFO line.
     """
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nemo_rl.config.schema.data import DatasetConfig
     from nemo_rl.config.schema.master import MasterConfig
 
-_BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym")
+_BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym", "exact_match", "guess_number")
 _TRAIN_METRICS = (
     "reward",
     "loss",
@@ -33,15 +33,13 @@ def _datasets(config: "MasterConfig") -> Iterator[tuple[str, "DatasetConfig"]]:
 
 def environments_exist(config: "MasterConfig") -> Iterator[str]:
     """Every name that data uses is configured, and every environment of one's own can be made and is used."""
-    known = config.env.named()
-    used = {config.data.default.env_name}
-    for key, dataset in (*_datasets(config), ("data.default", config.data.default)):
-        name = dataset.env_name
-        if name is not None:
-            used.add(name)
-            if name not in known:
-                allowed = ", ".join(sorted(known))
-                yield f"{key}.env_name={name} is not an environment; known are {allowed}{suggestion(name, known)}"
+    known = (*_BUILT_IN_ENVIRONMENTS, *config.env.__pydantic_extra__)
+    named = [("data.default", config.data.default.env_name), *((k, dataset.env_name) for k, dataset in _datasets(config))]
+    for key, name in named:
+        if name is not None and name not in known:
+            allowed = ", ".join(sorted(known))
+            yield f"{key}.env_name={name} is not an environment; known are {allowed}{suggestion(name, known)}"
+    used = {name for _, name in named}
     for name, environment in config.env.__pydantic_extra__.items():
         if environment.entry_point is None:
             hint = suggestion(f"env.{name}", [f"env.{built_in}" for built_in in _BUILT_IN_ENVIRONMENTS])
@@ -52,8 +50,8 @@ def environments_exist(config: "MasterConfig") -> Iterator[str]:
 
 def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
     for key, dataset in _datasets(config):
-        if dataset.dataset_name == "local" and dataset.data_path is None:
-            yield f"{key}.data_path is required with dataset_name=local"
+        if dataset.dataset_name == "ResponseDataset" and dataset.data_path is None:
+            yield f"{key}.data_path is required with dataset_name=ResponseDataset"
     if config.data.validation is not None and config.data.train.split_validation_size:
         yield (
             f"data.train.split_validation_size={config.data.train.split_validation_size} and data.validation both give "
@@ -62,7 +60,7 @@ def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
 
 
 def validation_has_data(config: "MasterConfig") -> Iterator[str]:
-    if _validates(config) and config.data.validation is None and not config.data.held_out_fraction:
+    if _validates(config) and config.data.validation is None and not config.data.held_out:
         yield (
             "grpo.val_period, val_at_start or val_at_end asks for validation, but data.validation is null and "
             "data.train.split_validation_size is 0; set one of them, or val_period=0"

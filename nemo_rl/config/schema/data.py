@@ -11,19 +11,22 @@ class DatasetConfig(Section):
     dataset_name: str = Field(
         "nvidia/OpenMathInstruct-2",
         min_length=1,
-        description="A built-in name (`gsm8k`, `reasoning_gym`, `tiny_addition`, `local`) or a Hugging Face Hub id.",
+        description=(
+            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_add`, ...), `ResponseDataset` for the file in `data_path`, "
+            "the path of a file, or a Hugging Face Hub id."
+        ),
     )
     data_path: str | None = Field(None, description="File or folder of a local dataset (JSONL, Parquet or CSV).")
     split: str | None = Field(None, description="Split of the dataset; null takes `train`, for validation `test`.")
     subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
     seed: int | None = Field(None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`.")
     size: int | None = Field(None, ge=1, description="Use at most so many rows, or generate so many; null for all.")
-    input_key: str | None = Field(None, description="Column with the problem; null takes the dataset's known one.")
-    output_key: str | None = Field(None, description="Column with the expected answer; null takes the known one.")
+    input_key: str | None = Field(None, description="Column with the problem; null is that of a known dataset, else `input`.")
+    output_key: str | None = Field(None, description="Column with the expected answer; null is that of a known dataset, else `output`.")
     task_params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a generated task, e.g. of a reasoning-gym task."
     )
-    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes the default's.")
+    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes `data.default`'s.")
     prompt_file: str | None = Field(None, description="Text file with `{}` for the problem; null takes the default's.")
     system_prompt_file: str | None = Field(None, description="System prompt; null takes the default's.")
 
@@ -32,13 +35,17 @@ class TrainDatasetConfig(DatasetConfig):
     split_validation_size: float | None = Field(
         None,
         ge=0,
-        lt=1,
-        description="Part held out as the validation set; null is 0.05 without `data.validation`, else 0.",
+        description=(
+            "Held out as the validation set: a fraction below 1, or a number of rows. Null is 0.05 without "
+            "`data.validation`, else 0."
+        ),
     )
 
 
 class DataDefaultsConfig(Section):
-    env_name: str = Field("math", min_length=1, description="Environment of datasets that name none.")
+    env_name: str | None = Field(
+        None, description="Environment of datasets that name none; null is the dataset's own, for tables `math`."
+    )
     prompt_file: str | None = Field(
         None, description="Text file with `{}` where the problem goes; null sends the problem as it is."
     )
@@ -62,8 +69,8 @@ class DataConfig(Section):
     )
 
     @property
-    def held_out_fraction(self) -> float:
-        """The part of the training set that serves as the validation set."""
+    def held_out(self) -> float:
+        """What of the training set serves as the validation set: a fraction below 1, or a number of rows."""
         given = self.train.split_validation_size
         return given if given is not None else (0.05 if self.validation is None else 0.0)
 
@@ -74,9 +81,8 @@ class GradingConfig(Section):
 
 
 class MathEnvConfig(GradingConfig):
-    verifier: Literal["math_verify", "gsm8k"] = Field(
-        "math_verify",
-        description="`math_verify` compares expressions (last box first); `gsm8k` compares the number after `####`.",
+    verifier: Literal["math"] = Field(
+        "math", description="Reads the last box, answer tag or `####`; compares numbers exactly, the rest by math-verify."
     )
 
 
@@ -86,13 +92,18 @@ class ReasoningGymEnvConfig(GradingConfig):
 
 class CustomEnvConfig(GradingConfig):
     entry_point: str | None = Field(
-        None, pattern=r"^[\w.]+:\w+$", description="Python callable that makes the environment, `package.module:name`."
+        None,
+        pattern=r"^.+:\w+$",
+        description="Reward function or environment class, `package.module:name` or `file.py:name`.",
     )
-    params: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of that callable.")
+    params: dict[str, Any] = Field(default_factory=dict, description="Settings of one's own, handed to the environment.")
 
 
 class EnvConfig(Section):
-    """Environments by name. `math` and `reasoning_gym` are built in; any other name is one's own."""
+    """Environments by name; a name that is not built in is one's own and needs an entry point.
+
+    `exact_match` and `guess_number` are built in too, but have no settings.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, CustomEnvConfig]
