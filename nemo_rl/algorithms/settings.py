@@ -2,8 +2,10 @@
 
 from nemo_rl.algorithms.losses import ClippedPGLoss
 from nemo_rl.config.schema import MasterConfig
+from nemo_rl.environments.settings import EnvironmentSettings
 from nemo_rl.experience.rollouts import RolloutSettings
 from nemo_rl.generation.interfaces import SamplingSettings
+from nemo_rl.utils.logger_backends import BackendSettings, MlflowSettings, WandbSettings
 
 
 def make_loss(config: MasterConfig) -> ClippedPGLoss:
@@ -35,4 +37,24 @@ def rollout_settings(config: MasterConfig, *, validation: bool = False) -> Rollo
             ignore_eos=generation.ignore_eos,
         ),
         seed=config.grpo.seed if generation.seed_per_sample else None,
+    )
+
+
+def environment_settings(config: MasterConfig, name: str) -> EnvironmentSettings:
+    """Settings of the environment `name`; one that the configuration does not mention gets the defaults."""
+    given = config.env.named().get(name)
+    return EnvironmentSettings() if given is None else EnvironmentSettings(**given.model_dump())
+
+
+def backend_settings(config: MasterConfig) -> BackendSettings:
+    """Which trackers are on."""
+    logger = config.logger
+    name = logger.run_name or config.policy.model_name.rstrip("/").rpartition("/")[2]
+    mlflow = logger.mlflow
+    return BackendSettings(
+        tensorboard=logger.tensorboard_enabled,
+        wandb=WandbSettings(logger.wandb.project, logger.wandb.name or name) if logger.wandb_enabled else None,
+        mlflow=MlflowSettings(mlflow.experiment_name, mlflow.run_name or name, mlflow.tracking_uri)
+        if logger.mlflow_enabled
+        else None,
     )

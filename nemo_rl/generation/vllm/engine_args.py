@@ -41,20 +41,6 @@ def engine_arguments(generation: GenerationConfig, model_path: str, *, cpu: bool
     return arguments | generation.vllm_kwargs
 
 
-def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
-    """Environment variables that vLLM reads at import."""
-    environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    if generation.vllm_cfg.async_engine:
-        del environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
-        environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-    if cpu:
-        environment["VLLM_CPU_KVCACHE_SPACE"] = str(generation.vllm_cfg.kv_cache_gb_cpu)
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        if generation.vllm_cfg.enforce_eager:
-            environment["TORCHDYNAMO_DISABLE"] = "1"
-    return environment
-
-
 def sampling_params(request: GenerationRequest, *, stream: bool) -> Any:
     """vLLM's parameters for one request: the sampled token's own log-probability is always asked for."""
     from vllm import SamplingParams

@@ -7,6 +7,7 @@ call site needs it; nothing in an installed package is edited.
 import contextlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 """Builds the policy: a Hugging Face model converted by Megatron-Bridge, adapters injected, wrapped in Megatron's DDP."""
 
+import importlib.util
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -139,9 +140,7 @@ def _configure_kernels(provider: Any, policy: PolicyConfig) -> None:
 
 
 def has_transformer_engine() -> bool:
-    from megatron.core.transformer.transformer_layer import HAVE_TE
-
-    return bool(HAVE_TE) and torch.cuda.is_available()
+    return torch.cuda.is_available() and importlib.util.find_spec("transformer_engine") is not None
 
 
 def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:

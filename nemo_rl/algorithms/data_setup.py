@@ -1,0 +1,93 @@
+"""Model, tokenizer and prompts of a run, checked against each other."""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_rl.config.schema import MasterConfig
+from nemo_rl.data.datasets.registry import load_records, load_splits
+from nemo_rl.data.interfaces import Prompt
+from nemo_rl.data.prompts import PromptBuilder
+from nemo_rl.data.settings import DatasetSettings, Record
+from nemo_rl.data.tokenizer import load_tokenizer, validate_model_folder
+from nemo_rl.utils.tiny_model import resolve_model
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What the driver knows before any worker starts."""
+
+    model_path: str
+    model_config: Any
+    tokenizer: Any
+    train: list[Prompt]
+    validation: list[Prompt]
+
+
+def cache_folder() -> Path:
+    """Where models made on the spot are kept: NEMO_RL_CACHE, by default below the user's cache folder."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nemo_rl"
+    return Path(os.environ.get("NEMO_RL_CACHE", default))
+
+
+def load_data(config: MasterConfig) -> RunData:
+    """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
+    from transformers import AutoConfig
+
+    policy = config.policy
+    model_path = str(resolve_model(policy.model_name, cache_folder()))
+    name = model_path if policy.tokenizer.name == policy.model_name else policy.tokenizer.name
+    tokenizer = load_tokenizer(name, policy.tokenizer.chat_template, policy.trust_remote_code)
+    validate_model_folder(model_path, tokenizer, policy.trust_remote_code)
+    model_config = AutoConfig.from_pretrained(
+        model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
+    ).get_text_config()
+    if config.debug.train_from_rollouts is not None:
+        return RunData(model_path, model_config, tokenizer, [], [])
+    train, validation = _records(config)
+    prompts = _build(config, tokenizer, train, config.data.train)
+    held_out = _build(config, tokenizer, validation, config.data.validation or config.data.train) if validation else []
+    logger.info("%d training and %d validation prompts", len(prompts), len(held_out))
+    return RunData(model_path, model_config, tokenizer, prompts, held_out)
+
+
+def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
+    train, held_out = load_splits(dataset_settings(config, config.data.train, "train", config.data.held_out_fraction))
+    if config.data.validation is not None:
+        held_out = load_records(dataset_settings(config, config.data.validation, "test", 0.0))
+    return train, held_out
+
+
+def dataset_settings(config: MasterConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
+    """The data package's settings of one dataset, defaults filled in."""
+    keys = {key: value for key in ("input_key", "output_key") if (value := getattr(dataset, key)) is not None}
+    return DatasetSettings(
+        dataset_name=dataset.dataset_name,
+        data_path=None if dataset.data_path is None else Path(dataset.data_path),
+        split=dataset.split or split,
+        subset=dataset.subset,
+        seed=config.grpo.seed if dataset.seed is None else dataset.seed,
+        split_validation_size=held_out,
+        size=dataset.size,
+        task_params=dataset.task_params,
+        env_name=dataset.env_name,
+        **keys,
+    )
+
+
+def _build(config: MasterConfig, tokenizer: Any, records: list[Record], dataset: Any) -> list[Prompt]:
+    default, kwargs = config.data.default, config.policy.tokenizer.chat_template_kwargs
+    prompt_file = dataset.prompt_file or default.prompt_file
+    system_file = dataset.system_prompt_file or default.system_prompt_file
+    builder = PromptBuilder(
+        tokenizer,
+        config.data.max_input_seq_length,
+        None if prompt_file is None else Path(prompt_file),
+        None if system_file is None else Path(system_file),
+        kwargs,
+    )
+    return builder.build(records)
