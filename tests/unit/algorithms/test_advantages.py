@@ -48,6 +48,12 @@ def test_group_of_equal_rewards_gets_exactly_zero_advantage(value, leave_one_out
     assert result.std_B.tolist() == [0.0] * 7
 
 
+def test_equal_float64_rewards_get_exactly_zero_too():
+    rewards = torch.full((1000,), 0.1, dtype=torch.float64)
+    result = group_advantages(rewards, ["g"] * 1000, leave_one_out=True, normalize=True)
+    assert result.advantages_B.abs().max() == 0
+
+
 @pytest.mark.parametrize("broken", [NAN, INF, -INF])
 @pytest.mark.parametrize("row", [0, 1, 3])
 def test_non_finite_reward_leaves_the_statistics_of_its_group(broken, row):

@@ -36,6 +36,7 @@ VARIANTS = {
     "dual_clip_higher": replace(PLAIN, ratio_clip_c=1.5, ratio_clip_max=0.28),
     "k1": replace(PLAIN, reference_policy_kl_type="k1"),
     "k2": replace(PLAIN, reference_policy_kl_type="k2"),
+    "k3_unclamped": replace(PLAIN, kl_input_clamp_value=None, kl_output_clamp_value=None),
     "on_policy_kl": replace(PLAIN, use_on_policy_kl_approximation=True),
     "correction": replace(PLAIN, use_importance_sampling_correction=True),
     "tis": replace(CORRECTED, truncated_importance_sampling_type="tis"),
@@ -127,6 +128,24 @@ def test_importance_weight_multiplies_the_surrogate_only():
     loss, metrics = replace(NO_KL, use_importance_sampling_correction=True)(logprobs, batch, Normalizer(1, 1))
     assert loss.item() == pytest.approx(-math.exp(0.5))
     assert metrics.finalize()["sampling_importance_ratio"] == pytest.approx(math.exp(0.5))
+
+
+def test_entropy_is_estimated_on_the_engines_samples():
+    logprobs, batch = one_row(log_ratio=0.4, advantage=1.0)
+    _, metrics = NO_KL(logprobs, batch, Normalizer(1, 1))
+    assert metrics.finalize()["approx_entropy"] == pytest.approx(math.exp(0.4) * 0.6)
+
+
+def test_metrics_have_the_names_that_dashboards_know():
+    batch = make_batch()
+    _, metrics = PLAIN(current_logprobs(batch), batch, Normalizer.of(batch.mask_BT))
+    assert set(metrics.finalize()) == {
+        *("loss", "kl_penalty", "approx_entropy", "is_oob_ratio"),
+        *("probs_ratio", "probs_ratio_min", "probs_ratio_max"),
+        *("probs_ratio_clamped", "probs_ratio_clamped_min", "probs_ratio_clamped_max"),
+        *("gen_kl_error", "policy_kl_error", "js_divergence_error", "sampling_importance_ratio"),
+        *("token_mult_prob_error", "max_seq_mult_prob_error", "mean_abs_logprob_error", "max_abs_logprob_error"),
+    }
 
 
 def test_reinforce_is_minus_advantage_times_log_probability():
