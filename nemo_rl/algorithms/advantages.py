@@ -42,9 +42,10 @@ def group_advantages(
         raise ValueError(f"{rewards_B.numel()} rewards but {len(group_ids)} group ids")
     numbers = {group_id: number for number, group_id in enumerate(dict.fromkeys(group_ids))}
     group_B = torch.tensor([numbers[group_id] for group_id in group_ids], dtype=torch.long, device=rewards_B.device)
-    valid_B = torch.isfinite(rewards_B)
-    # float64 inside: a mean of equal rewards such as 0.1 must not leave a residue that the deviation then amplifies.
-    rewards = torch.where(valid_B, rewards_B, 0.0).double()
+    valid_B = torch.isfinite(rewards_B.float())
+    # Sums of float32 numbers in float64 are exact here, and so is the mean of equal ones: their deviation is exactly 0.
+    # In float32 the mean of seven 0.1s leaves a residue that the division by its own deviation makes large.
+    rewards = torch.where(valid_B, rewards_B.float(), 0.0).double()
 
     def total_of_group(values_B: Tensor) -> Tensor:
         return rewards.new_zeros(len(numbers)).index_add(0, group_B, values_B)[group_B]
@@ -53,23 +54,12 @@ def group_advantages(
     deviation_B = torch.where(valid_B, rewards - total_of_group(rewards) / count_B.clamp(min=1), 0.0)
     std_B = (total_of_group(deviation_B.square()) / (count_B - 1).clamp(min=1)).sqrt()
     comparable_B = valid_B & (count_B >= 2)
-    usable_B = comparable_B & ~_all_equal(rewards, valid_B, group_B, len(numbers))
 
     centred_B = deviation_B * count_B / (count_B - 1).clamp(min=1) if leave_one_out else deviation_B
     advantages_B = centred_B / (std_B + eps) if normalize else centred_B
     return GroupAdvantages(
-        advantages_B=torch.where(usable_B, advantages_B, 0.0).float(),
+        advantages_B=torch.where(comparable_B, advantages_B, 0.0).float(),
         baseline_B=torch.where(comparable_B, rewards - centred_B, 0.0).float(),
-        std_B=torch.where(usable_B, std_B, 0.0).float(),
+        std_B=torch.where(comparable_B, std_B, 0.0).float(),
         valid_B=valid_B,
     )
-
-
-def _all_equal(rewards_B: Tensor, valid_B: Tensor, group_B: Tensor, groups: int) -> Tensor:
-    """True for rows whose group's valid rewards are all the same number, compared exactly; bool [B]."""
-
-    def extreme(fill: float, reduce: str) -> Tensor:
-        start = rewards_B.new_full((groups,), fill)
-        return start.scatter_reduce(0, group_B, torch.where(valid_B, rewards_B, fill), reduce)[group_B]
-
-    return extreme(float("-inf"), "amax") == extreme(float("inf"), "amin")
