@@ -29,16 +29,16 @@ A run is described by one YAML file and by changes on the command line:
 
 `--dry-run` prints the resolved configuration and the plan (ranks, devices, batch arithmetic) and exits.
 
-**Files.** `defaults: other.yaml` (or a list, the later on top) inherits from files relative to this one. Mappings merge,
-everything else replaces; a mapping with `_override_: true` replaces too. `${a.b}` takes the value of another key,
+**Files.** `defaults: other.yaml` (or a list, the later on top) inherits from files relative to this one. Mappings
+merge, everything else replaces; a mapping with `_override_: true` replaces too. `${a.b}` takes the value of another key,
 `${.b}` that of a neighbour; `${mul:a,b}`, `${div:a,b}`, `${add:a,b}` and `${max:a,b}` calculate.
 A file holds only what differs from what it inherits; defaults are known to the schema alone.
 
-**Command line**, in Hydra's grammar: `a.b=1` changes a key, `+a.b=1` adds one, `++a.b=1` does either, `~a.b` puts it back
-to its default. Lists are `a=[x,y]`; quote text with special characters twice: `'a="x, y"'`.
+**Command line**, in Hydra's grammar: `a.b=1` changes a key, `+a.b=1` adds one, `++a.b=1` does either, `~a.b` puts it
+back to its default. Lists are `a=[x,y]`; quote text with special characters twice: `'a="x, y"'`.
 
-**Errors.** An unknown key, a wrong type or an illegal combination ends the run before anything starts, with one sentence
-for each. Nothing is converted: `"8"` is not a number, and the text `None` is not `null`.
+**Errors.** An unknown key, a wrong type or an illegal combination ends the run before anything starts, with one
+sentence for each. Nothing is converted: `"8"` is not a number, and the text `None` is not `null`.
 
 This page is generated from the schema by `tools/generate_config_reference.py`.
 """
@@ -63,7 +63,10 @@ def limit_words(key: Key) -> str:
     """`>= 1`, from the field's constraints."""
     signs = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
     return ", ".join(
-        f"{sign} {getattr(limit, name):g}" for limit in key.field.metadata for name, sign in signs if hasattr(limit, name)
+        f"{sign} {getattr(limit, name):g}"
+        for limit in key.field.metadata
+        for name, sign in signs
+        if hasattr(limit, name)
     )
 
 
@@ -88,7 +91,12 @@ def reference() -> str:
     sections = [key for key in keys if key.section is not None]
     for section in sections:
         own = [key for key in keys if key.section is None and key.path.rpartition(".")[0] == section.path]
-        lines += [f"{'#' * (2 + min(section.path.count('.'), 2))} {section.path}", "", section.field.description or "", ""]
+        lines += [
+            f"{'#' * (2 + min(section.path.count('.'), 2))} {section.path}",
+            "",
+            section.field.description or "",
+            "",
+        ]
         lines += ["May be null, which is the default.", ""] if section.optional else []
         lines += [*_rows(own), ""] if own else []
     lines += ["### env.NAME", "", "An environment of one's own; NAME is what `data.*.env_name` calls it.", ""]
@@ -105,9 +113,11 @@ def reference() -> str:
 def base_yaml() -> str:
     """The text of the base configuration: every key with its default and its description."""
     lines = [
-        "# The base of all GRPO configurations: every key with its default and its meaning. Generated from the schema by",
+        "# The base of all GRPO configurations: every key with its default and its meaning. Generated from the "
+        "schema by",
         "# tools/generate_config_reference.py; inherit from it (`defaults: grpo_math_1B.yaml`) rather than copy it.",
-        "# Task: OpenMathInstruct-2 on 1 GPU, full fine-tuning. Hardware, time and reward: see grpo_math_1B_megatron.yaml.",
+        "# Task: OpenMathInstruct-2 on 1 GPU, full fine-tuning. Hardware, time and reward: see "
+        "grpo_math_1B_megatron.yaml.",
     ]
     for key in schema_keys().values():
         depth = key.path.count(".")

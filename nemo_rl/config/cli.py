@@ -21,7 +21,9 @@ def parse_command_line(argv: Sequence[str], default_config: Path) -> tuple[Path,
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--config", type=Path, default=default_config, help=f"YAML file (default: {default_config})")
-    parser.add_argument("--dry-run", action="store_true", help="print the resolved configuration and the plan, then exit")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved configuration and the plan, then exit"
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the configuration")
     options, overrides = parser.parse_known_intermixed_args(argv)
     for text in overrides:

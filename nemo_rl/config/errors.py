@@ -20,7 +20,11 @@ def suggestion(key: str, valid: Iterable[str]) -> str:
     same_name = [c for c in candidates if c.rpartition(".")[2] == last]
     found = near or difflib.get_close_matches(key, same_name, 1, 0.0) or _close(key, candidates, 0.6)
     if not found:
-        found = [c for c in candidates if c.rpartition(".")[2] in _close(last, [c.rpartition(".")[2] for c in candidates], 0.75)]
+        found = [
+            c
+            for c in candidates
+            if c.rpartition(".")[2] in _close(last, [c.rpartition(".")[2] for c in candidates], 0.75)
+        ]
     return f"; did you mean `{found[0]}`?" if found else ""
 
 

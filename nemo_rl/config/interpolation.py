@@ -1,7 +1,7 @@
 """`${...}` references between keys, and the four arithmetic resolvers."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -44,12 +44,22 @@ for _name, _function in (("mul", _mul), ("add", _add), ("max", _max), ("div", _d
     OmegaConf.register_new_resolver(_name, _function, replace=True)
 
 
-def resolve(tree: Mapping[str, Any]) -> Tree:
-    """The tree with every reference replaced by its value."""
+def resolve(tree: Mapping[str, Any], written: Iterable[str] = ()) -> Tree:
+    """The tree with every reference replaced by its value.
+
+    `written` are keys to look at first: a default may refer to a key that a user gave a broken reference, and the error
+    should name the latter.
+    """
+    key: str | None = None
     try:
-        resolved = OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key else ""
-        raise ConfigError(f"{key}cannot resolve a ${{...}} reference: {str(error.msg or error).splitlines()[0]}") from error
+        node = OmegaConf.create(dict(tree))
+        for key in written:
+            OmegaConf.select(node, key, throw_on_missing=True)
+        key = None
+        resolved = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        key = key or getattr(error, "full_key", None)
+        problem = "it refers to itself" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+        raise ConfigError(f"{key or 'configuration'}: a ${{...}} reference cannot be resolved: {problem}") from error
     assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items()}
+    return {str(name): value for name, value in resolved.items()}

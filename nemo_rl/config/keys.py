@@ -13,6 +13,7 @@ from nemo_rl.config.schema.data import CustomEnvConfig
 from nemo_rl.config.schema.master import MasterConfig
 from nemo_rl.config.schema.refused import refusal
 from nemo_rl.config.schema.section import Section, is_section
+from nemo_rl.config.tree import Tree, get
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,17 @@ def schema_keys() -> dict[str, Key]:
 class KnownKeys:
     """Which keys a user may set: those of the schema, below free mappings, and known ones that are refused by name."""
 
-    def __init__(self, environments: tuple[str, ...] = ()) -> None:
-        """`environments` are the names of the user's own environments, whose settings the schema knows."""
-        self.keys = dict(schema_keys())
-        for name in environments:
-            if f"env.{name}" not in self.keys:
-                self.keys |= {key.path: key for key in keys_of(CustomEnvConfig, f"env.{name}.")}
+    def __init__(self, keys: dict[str, Key]) -> None:
+        self.keys = keys
+
+    @classmethod
+    def of(cls, tree: Tree) -> "KnownKeys":
+        """The schema's keys and those of the environments of one's own that a tree holds."""
+        keys, environments = dict(schema_keys()), get(tree, "env")
+        for name in environments if isinstance(environments, dict) else ():
+            if f"env.{name}" not in keys:
+                keys |= {key.path: key for key in keys_of(CustomEnvConfig, f"env.{name}.")}
+        return cls(keys)
 
     def allows(self, path: str) -> bool:
         if path in self.keys or refusal(path):

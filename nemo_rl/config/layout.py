@@ -17,7 +17,9 @@ def reserved_for_generation(config: "MasterConfig") -> int:
     colocated, cluster = config.policy.generation.colocated, config.cluster
     if colocated.enabled:
         return 0
-    return (colocated.resources.gpus_per_node or 0) * (1 if cluster.num_nodes == 1 else colocated.resources.num_nodes or 0)
+    return (colocated.resources.gpus_per_node or 0) * (
+        1 if cluster.num_nodes == 1 else colocated.resources.num_nodes or 0
+    )
 
 
 def generation_world_size(config: "MasterConfig") -> int:
@@ -46,7 +48,8 @@ class ParallelLayout:
         )
         if world < 1 or world % (tp * pp * cp):
             raise ValueError(
-                f"the policy's {world} devices (cluster.gpus_per_node x cluster.num_nodes, less generation's own) must be a "
+                f"the policy's {world} devices (cluster.gpus_per_node x cluster.num_nodes, less generation's "
+                "own) must be a "
                 f"multiple of tensor x pipeline x context parallel size = {tp} x {pp} x {cp} = {tp * pp * cp}"
             )
         return cls(tp=tp, pp=pp, cp=cp, dp=world // (tp * pp * cp), ep=megatron.expert_model_parallel_size, world=world)

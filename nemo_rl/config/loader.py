@@ -14,7 +14,7 @@ from nemo_rl.config.messages import origin, sentences
 from nemo_rl.config.overrides import apply_overrides
 from nemo_rl.config.schema.master import MasterConfig, default_tree
 from nemo_rl.config.schema.refused import drop_refused
-from nemo_rl.config.tree import get, merge
+from nemo_rl.config.tree import get, leaves, merge
 
 RUN_HEADER = "# The resolved configuration: every key, with all references and defaults filled in.\n"
 
@@ -25,16 +25,17 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> MasterConfig:
     Raises ConfigError with one sentence for each thing that is wrong.
     """
     given = read_with_parents(Path(path))
-    environments = get(given.tree, "env", {})
-    known = KnownKeys(tuple(environments) if isinstance(environments, dict) else ())
-    apply_overrides(given, overrides, known)
-    return _check(given, known)
+    apply_overrides(given, overrides)
+    return _check(given)
 
 
-def _check(given: Given, known: KnownKeys) -> MasterConfig:
+def _check(given: Given) -> MasterConfig:
     if misplaced := list(_not_mappings(given)):
         raise ConfigError("\n".join(misplaced))
-    tree = resolve(merge(default_tree(), given.tree))
+    try:
+        tree = resolve(merge(default_tree(), given.tree), written=[key for key, _ in leaves(given.tree)])
+    except ConfigError as error:
+        raise ConfigError(f"{error}{origin(given, str(error).partition(':')[0])}") from None
     refused = [
         f"{path}={value!r} is refused, as it is not built here: {reason}{origin(given, path)}"
         for path, value, reason in drop_refused(tree)
@@ -42,7 +43,7 @@ def _check(given: Given, known: KnownKeys) -> MasterConfig:
     try:
         config = MasterConfig.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(refused + sentences(error, given, known))) from None
+        raise ConfigError("\n".join(refused + sentences(error, given, KnownKeys.of(given.tree)))) from None
     if refused:
         raise ConfigError("\n".join(refused))
     return config

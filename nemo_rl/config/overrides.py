@@ -14,11 +14,11 @@ from nemo_rl.config.tree import get, has, put, remove
 COMMAND_LINE = "the command line"
 
 
-def apply_overrides(given: Given, overrides: Sequence[str], known: KnownKeys) -> None:
-    """Change what the files gave, in order. `known` tells which keys may be set without a `+`."""
+def apply_overrides(given: Given, overrides: Sequence[str]) -> None:
+    """Change what the files gave, in order: each override sees what those before it did."""
     parser = OverridesParser.create()
     for text in overrides:
-        _apply(given, _parse(parser, text), text, known)
+        _apply(given, _parse(parser, text), text, KnownKeys.of(given.tree))
 
 
 def _parse(parser: OverridesParser, text: str) -> Override:
@@ -33,7 +33,9 @@ def _parse(parser: OverridesParser, text: str) -> Override:
     if override.package is not None:
         raise ConfigError(f"override {text!r}: `@` (a Hydra package) is not supported here; write key=value")
     if override.is_sweep_override():
-        raise ConfigError(f"override {text!r} asks for several runs (a sweep), which is not supported; write a list as [1,2]")
+        raise ConfigError(
+            f"override {text!r} asks for several runs (a sweep), which is not supported; write a list as [1,2]"
+        )
     return override
 
 
@@ -48,7 +50,8 @@ def _apply(given: Given, override: Override, text: str, known: KnownKeys) -> Non
     present = get(given.tree, key)
     if override.type is OverrideType.ADD and present is not None and not isinstance(value, dict | list):
         raise ConfigError(
-            f"override {text!r}: `{key}` is already set, to {present!r} by {given.source_of(key)}; write {key}=... to change "
+            f"override {text!r}: `{key}` is already set, to {present!r} by {given.source_of(key)}; write "
+            f"{key}=... to change "
             f"it or ++{key}=... to set it in any case"
         )
     put(given.tree, key, value)

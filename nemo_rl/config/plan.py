@@ -50,8 +50,10 @@ def _model(config: "MasterConfig") -> Iterator[str]:
     yield f"{config.policy.model_name} in {config.policy.precision}; master weights in {optimizer.params_dtype}"
     if peft.enabled:
         where = ", ".join(peft.target_modules) or f"every linear module except {peft.exclude_modules or 'none'}"
-        yield f"LoRA of rank {peft.dim} on {where}; scale alpha / dim = {peft.alpha:g} / {peft.dim} = {peft.alpha / peft.dim:g}"
-        yield "the base model stays frozen" + (f"; adapters start from {p}" if (p := config.checkpointing.adapter_path) else "")
+        scale = f"{peft.alpha:g} / {peft.dim} = {peft.alpha / peft.dim:g}"
+        yield f"LoRA of rank {peft.dim} on {where}; scale alpha / dim = {scale}"
+        start = config.checkpointing.adapter_path
+        yield "the base model stays frozen" + (f"; adapters start from {start}" if start else "")
     else:
         yield "all parameters are trained (policy.megatron_cfg.peft.enabled is false)"
     warmup = f"after {scheduler.lr_warmup_iters} warm-up steps from {scheduler.lr_warmup_init:g}"
@@ -94,11 +96,12 @@ def _step(config: "MasterConfig") -> Iterator[str]:
     cut = (
         f"packed into rows of {config.policy.sequence_packing.train_mb_tokens:,} tokens"
         if batch.micro_batches is None
-        else f"in {_count(batch.micro_batches, 'micro-batch').replace('batchs', 'batches')} of {micro}"
+        else f"{batch.micro_batches:,} x {micro} in a row (micro-batches)"
     )
     yield f"each optimizer step: {_count(batch.rollouts_per_rank, 'rollout')} per data-parallel rank, {cut}"
     if options.enabled:
-        yield f"generation runs all the time; rollouts are at most {_count(options.max_trajectory_age_steps, 'step')} old"
+        age = _count(options.max_trajectory_age_steps, "step")
+        yield f"generation runs all the time; rollouts are at most {age} old"
     penalty = config.loss_fn.reference_policy_kl_penalty
     yield f"KL penalty {penalty:g} to the {config.checkpointing.reference} model" if penalty else "no KL penalty"
 
@@ -114,14 +117,28 @@ def _sequences(config: "MasterConfig") -> Iterator[str]:
 
 def _weights(config: "MasterConfig") -> Iterator[str]:
     colocated, sync = config.policy.generation.colocated.enabled, config.weight_sync
-    way = "CUDA IPC (CPU: shared memory)" if colocated else "NCCL broadcast (CPU: gloo)"
-    what = "base + scale x B A, merged in float32 into a copy" if config.policy.megatron_cfg.peft.enabled else "all weights"
+    ways = ("CUDA IPC", "shared memory") if colocated else ("NCCL broadcast", "gloo broadcast")
+    way = {"cuda": ways[0], "cpu": ways[1], "auto": f"{ways[0]} (on CPU: {ways[1]})"}[config.cluster.accelerator]
+    what = (
+        "base + scale x B A, merged in float32 into a copy"
+        if config.policy.megatron_cfg.peft.enabled
+        else "all weights"
+    )
     yield f"policy -> engine by {way}: {what}"
     asynchronous = config.grpo.async_grpo
     if asynchronous.enabled:
-        yield "while generations run" if asynchronous.in_flight_weight_updates else "with the engine paused between generations"
-    check = f"every {sync.verify_every} syncs all tensors are compared" if sync.verify_every else "tensors are not compared"
-    yield f"checksums {'on' if sync.checksums else 'off'}; {check}; a sync that takes over {sync.deadline_s:g} s is an error"
+        yield (
+            "while generations run"
+            if asynchronous.in_flight_weight_updates
+            else "with the engine paused between generations"
+        )
+    check = (
+        f"every {sync.verify_every} syncs all tensors are compared" if sync.verify_every else "tensors are not compared"
+    )
+    yield (
+        f"checksums {'on' if sync.checksums else 'off'}; {check}; a sync that takes over "
+        f"{sync.deadline_s:g} s is an error"
+    )
 
 
 def _data(config: "MasterConfig") -> Iterator[str]:

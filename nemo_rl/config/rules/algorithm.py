@@ -46,7 +46,9 @@ def ratio_options_agree(config: "MasterConfig") -> Iterator[str]:
     if loss.disable_ppo_ratio:
         for key in ("sequence_level_importance_ratios", "force_on_policy_ratio", "ratio_clip_c"):
             if getattr(loss, key):
-                yield f"loss_fn.{key} has no effect with loss_fn.disable_ppo_ratio=true, which uses no ratio; remove one"
+                yield (
+                    f"loss_fn.{key} has no effect with loss_fn.disable_ppo_ratio=true, which uses no ratio; remove one"
+                )
 
 
 def on_policy_ratio_needs_one_step(config: "MasterConfig") -> Iterator[str]:
@@ -55,7 +57,8 @@ def on_policy_ratio_needs_one_step(config: "MasterConfig") -> Iterator[str]:
     if config.loss_fn.force_on_policy_ratio and batch != rollouts:
         yield (
             f"loss_fn.force_on_policy_ratio=true needs one optimizer step per rollout batch: "
-            f"policy.train_global_batch_size={batch} must equal num_prompts_per_step x num_generations_per_prompt = {rollouts}"
+            f"policy.train_global_batch_size={batch} must equal num_prompts_per_step x "
+            f"num_generations_per_prompt = {rollouts}"
         )
 
 

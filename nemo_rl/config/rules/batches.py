@@ -31,7 +31,8 @@ def batches_divide_over_ranks(config: "MasterConfig") -> Iterator[str]:
             yield f"policy.train_global_batch_size={batch} must be a multiple of the {dp} data-parallel ranks"
     elif batch % (micro * dp):
         yield (
-            f"policy.train_global_batch_size={batch} must be a multiple of train_micro_batch_size x data-parallel ranks = "
+            f"policy.train_global_batch_size={batch} must be a multiple of train_micro_batch_size x "
+            "data-parallel ranks = "
             f"{micro} x {dp} = {micro * dp}"
         )
 
@@ -68,7 +69,8 @@ def packed_rows_hold_a_sequence(config: "MasterConfig") -> Iterator[str]:
         tokens = getattr(policy.sequence_packing, key)
         if tokens < longest:
             yield (
-                f"policy.sequence_packing.{key}={tokens} cannot hold the longest sequence: max_total_sequence_length={total}, "
+                f"policy.sequence_packing.{key}={tokens} cannot hold the longest sequence: "
+                f"max_total_sequence_length={total}, "
                 f"padded to a multiple of {multiple}, is {longest}"
             )
 
@@ -76,7 +78,8 @@ def packed_rows_hold_a_sequence(config: "MasterConfig") -> Iterator[str]:
 def chunks_need_deferred_logits(config: "MasterConfig") -> Iterator[str]:
     if config.policy.logprob_chunk_size is not None and not config.policy.megatron_cfg.defer_fp32_logits:
         yield (
-            f"policy.logprob_chunk_size={config.policy.logprob_chunk_size} needs policy.megatron_cfg.defer_fp32_logits=true; "
+            f"policy.logprob_chunk_size={config.policy.logprob_chunk_size} needs "
+            "policy.megatron_cfg.defer_fp32_logits=true; "
             "otherwise all logits are held in float32 anyway"
         )
 
@@ -117,7 +120,8 @@ def learning_rates_are_ordered(config: "MasterConfig") -> Iterator[str]:
     decays = (scheduler.start_weight_decay, scheduler.end_weight_decay)
     if scheduler.weight_decay_incr_style == "constant" and decays[0] != decays[1]:
         yield (
-            f"policy.megatron_cfg.scheduler.start_weight_decay={decays[0]} and end_weight_decay={decays[1]} must be equal "
+            f"policy.megatron_cfg.scheduler.start_weight_decay={decays[0]} and end_weight_decay={decays[1]} "
+            "must be equal "
             "when weight_decay_incr_style is constant"
         )
 

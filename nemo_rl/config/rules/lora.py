@@ -15,7 +15,8 @@ def adapters_are_well_formed(config: "MasterConfig") -> Iterator[str]:
         yield f"{_PEFT}.exclude_modules only applies when target_modules is empty; set one of the two"
     if peft.dropout > 0:
         yield (
-            f"{_PEFT}.dropout={peft.dropout} is refused: rollouts come from merged weights, which cannot reproduce dropout, "
+            f"{_PEFT}.dropout={peft.dropout} is refused: rollouts come from merged weights, which cannot "
+            "reproduce dropout, "
             "so the trainer would train another policy than the one that was sampled; set 0.0"
         )
     if peft.lora_A_init_method == "zero" and peft.lora_B_init_method == "zero":
@@ -28,7 +29,8 @@ def starting_adapters_exist(config: "MasterConfig") -> Iterator[str]:
         yield f"checkpointing.adapter_path={checkpointing.adapter_path} needs {_PEFT}.enabled=true"
     if checkpointing.reference == "start" and checkpointing.adapter_path is None and peft.enabled:
         yield (
-            "checkpointing.reference=start needs checkpointing.adapter_path: without starting adapters the reference is "
+            "checkpointing.reference=start needs checkpointing.adapter_path: without starting adapters the "
+            "reference is "
             "the base model (reference=base)"
         )
 

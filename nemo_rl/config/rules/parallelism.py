@@ -24,12 +24,16 @@ def resources_fit_the_cluster(config: "MasterConfig") -> Iterator[str]:
         elif gpus >= cluster.gpus_per_node:
             yield (
                 f"{_RESOURCES}.gpus_per_node={gpus} leaves the policy {cluster.gpus_per_node} - {gpus} = "
-                f"{cluster.gpus_per_node - gpus} devices; it must be less than cluster.gpus_per_node={cluster.gpus_per_node}"
+                f"{cluster.gpus_per_node - gpus} devices; it must be less than "
+                f"cluster.gpus_per_node={cluster.gpus_per_node}"
             )
         if nodes not in (None, 1):
             yield f"{_RESOURCES}.num_nodes={nodes} must be 1 or null when cluster.num_nodes=1"
     elif nodes is None:
-        yield f"{_RESOURCES}.num_nodes is required when generation is not colocated and cluster.num_nodes={cluster.num_nodes}"
+        yield (
+            f"{_RESOURCES}.num_nodes is required when generation is not colocated and "
+            f"cluster.num_nodes={cluster.num_nodes}"
+        )
     elif nodes >= cluster.num_nodes:
         yield (
             f"{_RESOURCES}.num_nodes={nodes} leaves the policy {cluster.num_nodes - nodes} nodes; it must be less than "
@@ -37,7 +41,8 @@ def resources_fit_the_cluster(config: "MasterConfig") -> Iterator[str]:
         )
     elif gpus != cluster.gpus_per_node:
         yield (
-            f"{_RESOURCES}.gpus_per_node={gpus} must equal cluster.gpus_per_node={cluster.gpus_per_node}: on several nodes "
+            f"{_RESOURCES}.gpus_per_node={gpus} must equal cluster.gpus_per_node={cluster.gpus_per_node}: on "
+            "several nodes "
             "generation takes whole nodes"
         )
 
@@ -88,14 +93,15 @@ def uneven_stages_need_a_pipeline(config: "MasterConfig") -> Iterator[str]:
 
 
 def padding_suits_the_axes(config: "MasterConfig") -> Iterator[str]:
-    """Sequence parallelism cuts rows into TP parts, context parallelism into 2 CP (a pair of chunks balances the mask)."""
+    """Sequence parallelism cuts rows into TP parts, context parallelism into 2 CP (pairs balance the mask)."""
     megatron, multiple = config.policy.megatron_cfg, config.policy.make_sequence_length_divisible_by
     tp, cp = megatron.tensor_model_parallel_size, megatron.context_parallel_size
     parts = (tp if megatron.sequence_parallel else 1) * (2 * cp if cp > 1 else 1)
     if multiple % parts:
         yield (
             f"policy.make_sequence_length_divisible_by={multiple} must be a multiple of {parts} "
-            f"(tensor parallel {tp}{' with sequence_parallel' if megatron.sequence_parallel else ''}, context parallel {cp}: "
+            f"(tensor parallel {tp}{' with sequence_parallel' if megatron.sequence_parallel else ''}, context "
+            f"parallel {cp}: "
             "rows are cut into that many parts)"
         )
 
@@ -105,9 +111,25 @@ def ddp_overlap_is_possible(config: "MasterConfig") -> Iterator[str]:
     ddp = megatron.distributed_data_parallel_config
     if ddp.overlap_param_gather and not (ddp.overlap_grad_reduce and megatron.optimizer.use_distributed_optimizer):
         yield (
-            "policy.megatron_cfg.distributed_data_parallel_config.overlap_param_gather=true needs overlap_grad_reduce=true "
+            "policy.megatron_cfg.distributed_data_parallel_config.overlap_param_gather=true needs "
+            "overlap_grad_reduce=true "
             "and policy.megatron_cfg.optimizer.use_distributed_optimizer=true; set overlap_param_gather=false"
         )
+
+
+def optimizer_and_kernels_exist(config: "MasterConfig") -> Iterator[str]:
+    """What only Transformer Engine's GPU kernels can do."""
+    megatron, key = config.policy.megatron_cfg, "policy.megatron_cfg.optimizer.use_precision_aware_optimizer"
+    if megatron.optimizer.use_precision_aware_optimizer and not megatron.optimizer.use_distributed_optimizer:
+        yield f"{key}=true needs policy.megatron_cfg.optimizer.use_distributed_optimizer=true"
+    if config.cluster.accelerator == "cpu":
+        gpu_only = {
+            key: megatron.optimizer.use_precision_aware_optimizer,
+            "policy.megatron_cfg.apply_rope_fusion": megatron.apply_rope_fusion,
+            "policy.megatron_cfg.bias_activation_fusion": megatron.bias_activation_fusion,
+        }
+        for name in (name for name, wanted in gpu_only.items() if wanted):
+            yield f"{name}=true needs a GPU, and cluster.accelerator=cpu; set it to false"
 
 
 RULES = (
@@ -118,4 +140,5 @@ RULES = (
     uneven_stages_need_a_pipeline,
     padding_suits_the_axes,
     ddp_overlap_is_possible,
+    optimizer_and_kernels_exist,
 )

@@ -34,7 +34,10 @@ def _datasets(config: "MasterConfig") -> Iterator[tuple[str, "DatasetConfig"]]:
 def environments_exist(config: "MasterConfig") -> Iterator[str]:
     """Every name that data uses is configured, and every environment of one's own can be made and is used."""
     known = (*_BUILT_IN_ENVIRONMENTS, *config.env.__pydantic_extra__)
-    named = [("data.default", config.data.default.env_name), *((k, dataset.env_name) for k, dataset in _datasets(config))]
+    named = [
+        ("data.default", config.data.default.env_name),
+        *((k, dataset.env_name) for k, dataset in _datasets(config)),
+    ]
     for key, name in named:
         if name is not None and name not in known:
             allowed = ", ".join(sorted(known))
@@ -87,7 +90,10 @@ def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
 def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
     debug = config.debug
     if debug.rollouts_only and debug.train_from_rollouts is not None:
-        yield "debug.rollouts_only and debug.train_from_rollouts exclude each other: one has no trainer, the other no engine"
+        yield (
+            "debug.rollouts_only and debug.train_from_rollouts exclude each other: one has no trainer, the "
+            "other no engine"
+        )
     if debug.train_from_rollouts is not None and debug.save_rollouts_dir is not None:
         yield "debug.save_rollouts_dir has no effect with debug.train_from_rollouts, which makes no rollouts"
 

@@ -29,7 +29,9 @@ class CheckpointingConfig(Section):
     pretrained_checkpoint: str | None = Field(
         None, description="Megatron checkpoint of the base weights; null converts `policy.model_name`."
     )
-    adapter_path: str | None = Field(None, description="Folder of a PEFT adapter that training starts from; null for new ones.")
+    adapter_path: str | None = Field(
+        None, description="Folder of a PEFT adapter that training starts from; null for new ones."
+    )
     reference: Literal["base", "start"] = Field(
         "base", description="Reference policy of the KL penalty: the base model, or the model the run started from."
     )

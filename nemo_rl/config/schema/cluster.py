@@ -19,7 +19,10 @@ class ClusterConfig(Section):
         None, description="Address of a running Ray cluster (`auto`, `host:port`); null starts a private one here."
     )
     worker_environment: Literal["auto", "driver"] = Field(
-        "auto", description="Python environment of the workers: `auto` finds or builds the accelerator's, `driver` is this one."
+        "auto",
+        description=(
+            "Python environment of the workers: `auto` finds or builds the accelerator's, `driver` is this one."
+        ),
     )
     cpus_per_worker: float = Field(1.0, gt=0, description="CPU cores that Ray reserves for each worker.")
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, derived, group
 
 
 class DatasetConfig(Section):
@@ -12,17 +12,24 @@ class DatasetConfig(Section):
         "nvidia/OpenMathInstruct-2",
         min_length=1,
         description=(
-            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_add`, ...), `ResponseDataset` for the file in `data_path`, "
+            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_add`, ...), `ResponseDataset` for the file in "
+            "`data_path`, "
             "the path of a file, or a Hugging Face Hub id."
         ),
     )
     data_path: str | None = Field(None, description="File or folder of a local dataset (JSONL, Parquet or CSV).")
     split: str | None = Field(None, description="Split of the dataset; null takes `train`, for validation `test`.")
     subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
-    seed: int | None = Field(None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`.")
+    seed: int | None = Field(
+        None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`."
+    )
     size: int | None = Field(None, ge=1, description="Use at most so many rows, or generate so many; null for all.")
-    input_key: str | None = Field(None, description="Column with the problem; null is that of a known dataset, else `input`.")
-    output_key: str | None = Field(None, description="Column with the expected answer; null is that of a known dataset, else `output`.")
+    input_key: str | None = Field(
+        None, description="Column with the problem; null is that of a known dataset, else `input`."
+    )
+    output_key: str | None = Field(
+        None, description="Column with the expected answer; null is that of a known dataset, else `output`."
+    )
     task_params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a generated task, e.g. of a reasoning-gym task."
     )
@@ -53,20 +60,18 @@ class DataDefaultsConfig(Section):
 
 
 class DataConfig(Section):
-    max_input_seq_length: int = Field(
-        default="${policy.max_total_sequence_length}",
+    max_input_seq_length: int = derived(
+        "${policy.max_total_sequence_length}",
         ge=1,
         description="Prompts longer than this many tokens are left out, and counted.",
     )
     shuffle: bool = Field(True, description="Draw training prompts in a random order that `grpo.seed` determines.")
     num_workers: int = Field(1, ge=0, description="Processes that prepare prompts; 0 prepares them in the driver.")
-    train: TrainDatasetConfig = Field(default_factory=TrainDatasetConfig, description="Training prompts.")
+    train: TrainDatasetConfig = group(TrainDatasetConfig, "Training prompts.")
     validation: DatasetConfig | None = Field(
         None, description="Validation prompts; null uses what `data.train.split_validation_size` holds out."
     )
-    default: DataDefaultsConfig = Field(
-        default_factory=DataDefaultsConfig, description="What datasets use for keys they leave null."
-    )
+    default: DataDefaultsConfig = group(DataDefaultsConfig, "What datasets use for keys they leave null.")
 
     @property
     def held_out(self) -> float:
@@ -82,7 +87,8 @@ class GradingConfig(Section):
 
 class MathEnvConfig(GradingConfig):
     verifier: Literal["math"] = Field(
-        "math", description="Reads the last box, answer tag or `####`; compares numbers exactly, the rest by math-verify."
+        "math",
+        description="Reads the last box, answer tag or `####`; compares numbers exactly, the rest by math-verify.",
     )
 
 
@@ -96,7 +102,9 @@ class CustomEnvConfig(GradingConfig):
         pattern=r"^.+:\w+$",
         description="Reward function or environment class, `package.module:name` or `file.py:name`.",
     )
-    params: dict[str, Any] = Field(default_factory=dict, description="Settings of one's own, handed to the environment.")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="Settings of one's own, handed to the environment."
+    )
 
 
 class EnvConfig(Section):
@@ -108,9 +116,9 @@ class EnvConfig(Section):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, CustomEnvConfig]
 
-    math: MathEnvConfig = Field(default_factory=MathEnvConfig, description="Grades mathematical answers.")
-    reasoning_gym: ReasoningGymEnvConfig = Field(
-        default_factory=ReasoningGymEnvConfig, description="Grades reasoning-gym answers by the task's own scorer."
+    math: MathEnvConfig = group(MathEnvConfig, "Grades mathematical answers.")
+    reasoning_gym: ReasoningGymEnvConfig = group(
+        ReasoningGymEnvConfig, "Grades reasoning-gym answers by the task's own scorer."
     )
 
     def named(self) -> dict[str, GradingConfig]:

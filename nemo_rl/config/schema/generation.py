@@ -4,25 +4,29 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, derived, group
 
 
 class VllmConfig(Section):
     async_engine: bool = Field(False, description="Feed the engine one request at a time; asynchronous GRPO needs it.")
-    precision: Literal["bfloat16", "float32"] = Field(
-        default="${policy.precision}", description="Number format of the engine's weights and activations."
+    precision: Literal["bfloat16", "float32"] = derived(
+        "${policy.precision}", description="Number format of the engine's weights and activations."
     )
     kv_cache_dtype: Literal["auto", "bfloat16"] = Field(
         "auto", description="Number format of the KV cache; `auto` is that of the weights."
     )
     tensor_parallel_size: int = Field(1, ge=1, description="Devices over which one engine splits each layer.")
-    pipeline_parallel_size: int = Field(1, ge=1, description="Stages of layers of one engine; above 1 needs `async_engine`.")
+    pipeline_parallel_size: int = Field(
+        1, ge=1, description="Stages of layers of one engine; above 1 needs `async_engine`."
+    )
     expert_parallel_size: int = Field(
         1, ge=1, description="Devices that experts are spread over: 1, or equal to `tensor_parallel_size`."
     )
-    gpu_memory_utilization: float = Field(0.6, gt=0, le=1, description="Part of the device's memory that the engine uses.")
-    max_model_len: int = Field(
-        default="${policy.max_total_sequence_length}", ge=1, description="Longest sequence the engine accepts, in tokens."
+    gpu_memory_utilization: float = Field(
+        0.6, gt=0, le=1, description="Part of the device's memory that the engine uses."
+    )
+    max_model_len: int = derived(
+        "${policy.max_total_sequence_length}", ge=1, description="Longest sequence the engine accepts, in tokens."
     )
     enforce_eager: bool = Field(False, description="Do not compile or capture graphs: faster start, slower generation.")
     kv_cache_gb_cpu: float = Field(1.0, gt=0, description="GiB of KV cache of each engine on CPU.")
@@ -34,33 +38,38 @@ class ResourcesConfig(Section):
 
 
 class ColocatedConfig(Section):
-    enabled: bool = Field(True, description="Policy and engine share the devices in turn; false gives generation its own.")
-    resources: ResourcesConfig = Field(
-        default_factory=ResourcesConfig, description="Generation's own devices when it is not colocated."
+    enabled: bool = Field(
+        True, description="Policy and engine share the devices in turn; false gives generation its own."
     )
+    resources: ResourcesConfig = group(ResourcesConfig, "Generation's own devices when it is not colocated.")
 
 
 class GenerationConfig(Section):
     backend: Literal["vllm"] = Field("vllm", description="Rollout engine.")
-    max_new_tokens: int = Field(
-        default="${policy.max_total_sequence_length}", ge=1, description="Most tokens sampled in one turn."
+    max_new_tokens: int = derived(
+        "${policy.max_total_sequence_length}", ge=1, description="Most tokens sampled in one turn."
     )
-    temperature: float = Field(1.0, gt=0, description="Sampling temperature; the trainer's log-probabilities use it too.")
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling temperature; the trainer's log-probabilities use it too."
+    )
     top_p: float = Field(1.0, gt=0, le=1, description="Sample from the smallest set of tokens with this probability.")
     top_k: int | None = Field(None, ge=1, description="Sample from so many most likely tokens; null for all.")
     val_temperature: float | None = Field(
         None, ge=0, description="Temperature in validation (0 is greedy); null is the same as in training."
     )
-    val_top_p: float | None = Field(None, gt=0, le=1, description="`top_p` in validation; null is the same as in training.")
+    val_top_p: float | None = Field(
+        None, gt=0, le=1, description="`top_p` in validation; null is the same as in training."
+    )
     val_top_k: int | None = Field(None, ge=1, description="`top_k` in validation; null is the same as in training.")
     stop_token_ids: list[int] | None = Field(None, description="Tokens that end a turn; null is the model's end token.")
     stop_strings: list[str] | None = Field(None, description="Texts that end a turn.")
     ignore_eos: bool = Field(False, description="Sample on to `max_new_tokens`, for benchmarks.")
     seed_per_sample: bool = Field(
-        True, description="Derive each sample's seed from `grpo.seed`, so that batching does not change what is sampled."
+        True,
+        description="Derive each sample's seed from `grpo.seed`, so that batching does not change what is sampled.",
     )
-    vllm_cfg: VllmConfig = Field(default_factory=VllmConfig, description="Settings of vLLM.")
+    vllm_cfg: VllmConfig = group(VllmConfig, "Settings of vLLM.")
     vllm_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Further arguments of vLLM's engine, passed on as they are."
     )
-    colocated: ColocatedConfig = Field(default_factory=ColocatedConfig, description="Where the engine runs.")
+    colocated: ColocatedConfig = group(ColocatedConfig, "Where the engine runs.")

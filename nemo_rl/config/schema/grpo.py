@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, derived, group
 
 
 class RewardShapingConfig(Section):
@@ -13,8 +13,8 @@ class RewardShapingConfig(Section):
     overlong_buffer_penalty: float = Field(
         1.0, ge=0, description="Penalty of a response that is `max_response_length` tokens long."
     )
-    max_response_length: int = Field(
-        default="${policy.max_total_sequence_length}",
+    max_response_length: int = derived(
+        "${policy.max_total_sequence_length}",
         ge=1,
         description="Response length in tokens at which the full penalty applies.",
     )
@@ -22,7 +22,8 @@ class RewardShapingConfig(Section):
 
 class AsyncGRPOConfig(Section):
     enabled: bool = Field(
-        False, description="Generate on its own devices all the time, while the policy trains on slightly older rollouts."
+        False,
+        description="Generate on its own devices all the time, while the policy trains on slightly older rollouts.",
     )
     max_trajectory_age_steps: int = Field(
         1, ge=1, description="Oldest rollout, in optimizer-side weight versions, that a step may train on."
@@ -31,7 +32,8 @@ class AsyncGRPOConfig(Section):
         False, description="Update the engine in the middle of running generations instead of waiting for them to end."
     )
     recompute_kv_cache_after_weight_updates: bool = Field(
-        False, description="After an in-flight update, recompute the KV cache of running generations with the new weights."
+        False,
+        description="After an in-flight update, recompute the KV cache of running generations with the new weights.",
     )
     max_generation_failures: int = Field(
         0, ge=0, description="Prompt groups whose generation may fail before the run ends with the engine's own error."
@@ -63,15 +65,12 @@ class GRPOConfig(Section):
         1, ge=1, description="Responses per validation prompt; above 1, pass@k is reported too."
     )
     overlong_filtering: bool = Field(
-        False, description="Leave responses that were cut at the length limit out of the loss (their reward still counts)."
+        False,
+        description="Leave responses that were cut at the length limit out of the loss (their reward still counts).",
     )
     seed: int = Field(42, ge=0, description="Seed of everything random: data order, adapters, sampling.")
     skip_reference_policy_logprobs_calculation: bool = Field(
         False, description="Do not compute reference log-probabilities; needs `loss_fn.reference_policy_kl_penalty: 0`."
     )
-    reward_shaping: RewardShapingConfig = Field(
-        default_factory=RewardShapingConfig, description="Soft penalty for long responses."
-    )
-    async_grpo: AsyncGRPOConfig = Field(
-        default_factory=AsyncGRPOConfig, description="Generation and training at the same time."
-    )
+    reward_shaping: RewardShapingConfig = group(RewardShapingConfig, "Soft penalty for long responses.")
+    async_grpo: AsyncGRPOConfig = group(AsyncGRPOConfig, "Generation and training at the same time.")

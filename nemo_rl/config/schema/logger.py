@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, group
 
 
 class WandbConfig(Section):
@@ -24,16 +24,18 @@ class GPUMonitoringConfig(Section):
 
 
 class LoggerConfig(Section):
-    log_dir: str = Field("logs", min_length=1, description="Folder of the run directory with metrics, rollouts and plots.")
+    log_dir: str = Field(
+        "logs", min_length=1, description="Folder of the run directory with metrics, rollouts and plots."
+    )
     run_name: str | None = Field(None, description="Name of the run in displays and trackers; null makes one.")
     num_val_samples_to_print: int = Field(0, ge=0, description="Validation conversations printed at each validation.")
     wandb_enabled: bool = Field(False, description="Log to Weights & Biases (WANDB_MODE=offline works).")
     tensorboard_enabled: bool = Field(False, description="Write TensorBoard event files.")
     mlflow_enabled: bool = Field(False, description="Log to MLflow.")
     monitor_gpus: bool = Field(True, description="Sample use and memory of the devices (and of the CPU) while running.")
-    wandb: WandbConfig = Field(default_factory=WandbConfig, description="Weights & Biases settings.")
+    wandb: WandbConfig = group(WandbConfig, "Weights & Biases settings.")
     tensorboard: dict[str, Any] = Field(default_factory=dict, description="Arguments of TensorBoard's SummaryWriter.")
-    mlflow: MLflowConfig = Field(default_factory=MLflowConfig, description="MLflow settings.")
-    gpu_monitoring: GPUMonitoringConfig = Field(
-        default_factory=GPUMonitoringConfig, description="Pace of the monitor that `monitor_gpus` switches on."
+    mlflow: MLflowConfig = group(MLflowConfig, "MLflow settings.")
+    gpu_monitoring: GPUMonitoringConfig = group(
+        GPUMonitoringConfig, "Pace of the monitor that `monitor_gpus` switches on."
     )

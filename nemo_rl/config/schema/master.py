@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from nemo_rl.config.interpolation import resolve
 from nemo_rl.config.rules import violations
@@ -13,25 +13,23 @@ from nemo_rl.config.schema.grpo import GRPOConfig
 from nemo_rl.config.schema.logger import LoggerConfig
 from nemo_rl.config.schema.loss_fn import LossConfig
 from nemo_rl.config.schema.policy import PolicyConfig
-from nemo_rl.config.schema.section import Section, is_section
+from nemo_rl.config.schema.section import Section, group, is_section
 from nemo_rl.config.tree import Tree, merge
 
 
 class MasterConfig(Section):
     """Everything a run needs to know. Made by `load_config`, or from a mapping by `model_validate`."""
 
-    grpo: GRPOConfig = Field(default_factory=GRPOConfig, description="The algorithm: rollouts, advantages, validation.")
-    loss_fn: LossConfig = Field(default_factory=LossConfig, description="The policy-gradient loss.")
-    policy: PolicyConfig = Field(default_factory=PolicyConfig, description="Model, trainer and rollout engine.")
-    data: DataConfig = Field(default_factory=DataConfig, description="Prompts.")
-    env: EnvConfig = Field(default_factory=EnvConfig, description="What scores the answers.")
-    checkpointing: CheckpointingConfig = Field(default_factory=CheckpointingConfig, description="Saving and resuming.")
-    logger: LoggerConfig = Field(default_factory=LoggerConfig, description="Tracking.")
-    cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Machines and devices.")
-    weight_sync: WeightSyncConfig = Field(
-        default_factory=WeightSyncConfig, description="The way of weights from the policy to the engine."
-    )
-    debug: DebugConfig = Field(default_factory=DebugConfig, description="Seams for looking at one half of a step.")
+    grpo: GRPOConfig = group(GRPOConfig, "The algorithm: rollouts, advantages, validation.")
+    loss_fn: LossConfig = group(LossConfig, "The policy-gradient loss.")
+    policy: PolicyConfig = group(PolicyConfig, "Model, trainer and rollout engine.")
+    data: DataConfig = group(DataConfig, "Prompts.")
+    env: EnvConfig = group(EnvConfig, "What scores the answers.")
+    checkpointing: CheckpointingConfig = group(CheckpointingConfig, "Saving and resuming.")
+    logger: LoggerConfig = group(LoggerConfig, "Tracking.")
+    cluster: ClusterConfig = group(ClusterConfig, "Machines and devices.")
+    weight_sync: WeightSyncConfig = group(WeightSyncConfig, "The way of weights from the policy to the engine.")
+    debug: DebugConfig = group(DebugConfig, "Seams for looking at one half of a step.")
 
     @model_validator(mode="before")
     @classmethod

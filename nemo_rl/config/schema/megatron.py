@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, derived, group
 
 InitMethod = Literal["xavier", "normal", "kaiming", "zero"]
 
@@ -42,17 +42,17 @@ class OptimizerConfig(Section):
     use_precision_aware_optimizer: bool = Field(
         False, description="Transformer Engine's fused Adam, which can keep moments in fewer bits; GPU only."
     )
-    clip_grad: float = Field(
-        default="${policy.max_grad_norm}", ge=0, description="Must equal `policy.max_grad_norm`, which is the one to set."
+    clip_grad: float = derived(
+        "${policy.max_grad_norm}", ge=0, description="Must equal `policy.max_grad_norm`, which is the one to set."
     )
 
 
 class SchedulerConfig(Section):
-    start_weight_decay: float = Field(
-        default="${policy.megatron_cfg.optimizer.weight_decay}", ge=0, description="Weight decay at the first step."
+    start_weight_decay: float = derived(
+        "${policy.megatron_cfg.optimizer.weight_decay}", ge=0, description="Weight decay at the first step."
     )
-    end_weight_decay: float = Field(
-        default="${policy.megatron_cfg.optimizer.weight_decay}", ge=0, description="Weight decay at the last step."
+    end_weight_decay: float = derived(
+        "${policy.megatron_cfg.optimizer.weight_decay}", ge=0, description="Weight decay at the last step."
     )
     weight_decay_incr_style: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Way from the first weight decay to the last."
@@ -76,28 +76,43 @@ class MegatronConfig(Section):
     empty_unused_memory_level: Literal[0, 1, 2] = Field(
         1, description="How often unused GPU memory is given back: 0 never, 1 per phase, 2 per micro-batch."
     )
-    activation_checkpointing: bool = Field(False, description="Recompute activations in the backward pass to save memory.")
+    activation_checkpointing: bool = Field(
+        False, description="Recompute activations in the backward pass to save memory."
+    )
     tensor_model_parallel_size: int = Field(1, ge=1, description="Ranks that split each layer (TP).")
     pipeline_model_parallel_size: int = Field(1, ge=1, description="Stages that the layers are divided into (PP).")
     context_parallel_size: int = Field(1, ge=1, description="Ranks that split each sequence (CP).")
-    expert_model_parallel_size: int = Field(1, ge=1, description="Ranks that experts of a mixture are spread over (EP).")
-    num_layers_in_first_pipeline_stage: int | None = Field(None, ge=1, description="Layers of the first stage; null is even.")
-    num_layers_in_last_pipeline_stage: int | None = Field(None, ge=1, description="Layers of the last stage; null is even.")
-    pipeline_dtype: Literal["bfloat16", "float32"] = Field(
-        default="${policy.precision}", description="Number format of what travels between stages."
+    expert_model_parallel_size: int = Field(
+        1, ge=1, description="Ranks that experts of a mixture are spread over (EP)."
+    )
+    num_layers_in_first_pipeline_stage: int | None = Field(
+        None, ge=1, description="Layers of the first stage; null is even."
+    )
+    num_layers_in_last_pipeline_stage: int | None = Field(
+        None, ge=1, description="Layers of the last stage; null is even."
+    )
+    pipeline_dtype: Literal["bfloat16", "float32"] = derived(
+        "${policy.precision}", description="Number format of what travels between stages."
     )
     sequence_parallel: bool = Field(
-        False, description="Split norms and dropout over the tensor-parallel ranks along the sequence; needs TP above 1."
+        False,
+        description="Split norms and dropout over the tensor-parallel ranks along the sequence; needs TP above 1.",
     )
     freeze_moe_router: bool = Field(True, description="Do not train the router of a mixture of experts.")
-    moe_router_dtype: Literal["fp32", "fp64"] | None = Field("fp64", description="Number format of the router's scores.")
+    moe_router_dtype: Literal["fp32", "fp64"] | None = Field(
+        "fp64", description="Number format of the router's scores."
+    )
     apply_rope_fusion: bool = Field(False, description="Fused rotary embedding; rounds differently from the engine's.")
-    bias_activation_fusion: bool = Field(False, description="Fused bias and activation; rounds differently from the engine's.")
-    defer_fp32_logits: bool = Field(False, description="Keep logits in the model's precision until the loss needs float32.")
-    peft: PeftConfig = Field(default_factory=PeftConfig, description="LoRA adapters.")
-    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="Optimizer.")
-    scheduler: SchedulerConfig = Field(default_factory=SchedulerConfig, description="Learning-rate and decay schedule.")
-    distributed_data_parallel_config: DistributedDataParallelConfig = Field(
-        default_factory=DistributedDataParallelConfig, description="Gradient reduction over the data-parallel ranks."
+    bias_activation_fusion: bool = Field(
+        False, description="Fused bias and activation; rounds differently from the engine's."
+    )
+    defer_fp32_logits: bool = Field(
+        False, description="Keep logits in the model's precision until the loss needs float32."
+    )
+    peft: PeftConfig = group(PeftConfig, "LoRA adapters.")
+    optimizer: OptimizerConfig = group(OptimizerConfig, "Optimizer.")
+    scheduler: SchedulerConfig = group(SchedulerConfig, "Learning-rate and decay schedule.")
+    distributed_data_parallel_config: DistributedDataParallelConfig = group(
+        DistributedDataParallelConfig, "Gradient reduction over the data-parallel ranks."
     )
     env_vars: dict[str, str] | None = Field(None, description="Environment variables of the policy's workers.")

@@ -6,30 +6,32 @@ from pydantic import Field
 
 from nemo_rl.config.schema.generation import GenerationConfig
 from nemo_rl.config.schema.megatron import MegatronConfig
-from nemo_rl.config.schema.section import Section
+from nemo_rl.config.schema.section import Section, derived, group
 
 
 class TokenizerConfig(Section):
-    name: str = Field(default="${policy.model_name}", min_length=1, description="Hub id or folder of the tokenizer.")
-    chat_template: str | None = Field(None, description="Jinja chat template, or a file that holds it; null is the tokenizer's.")
+    name: str = derived("${policy.model_name}", description="Hub id or folder of the tokenizer.")
+    chat_template: str | None = Field(
+        None, description="Jinja chat template, or a file that holds it; null is the tokenizer's."
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Arguments of the chat template.")
 
 
 class SequencePackingConfig(Section):
     enabled: bool = Field(True, description="Put several sequences into one row instead of padding each.")
-    train_mb_tokens: int = Field(
-        default="${mul:${policy.max_total_sequence_length},${policy.train_micro_batch_size}}",
+    train_mb_tokens: int = derived(
+        "${mul:${policy.max_total_sequence_length},${policy.train_micro_batch_size}}",
         ge=1,
         description="Tokens of one packed row when training.",
     )
-    logprob_mb_tokens: int = Field(
-        default="${mul:${policy.max_total_sequence_length},${policy.logprob_batch_size}}",
+    logprob_mb_tokens: int = derived(
+        "${mul:${policy.max_total_sequence_length},${policy.logprob_batch_size}}",
         ge=1,
         description="Tokens of one packed row when computing log-probabilities.",
     )
-    algorithm: Literal["modified_first_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle", "concatenative"] = Field(
-        "modified_first_fit_decreasing", description="How sequences are assigned to rows."
-    )
+    algorithm: Literal[
+        "modified_first_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle", "concatenative"
+    ] = Field("modified_first_fit_decreasing", description="How sequences are assigned to rows.")
     sequence_length_round: int = Field(64, ge=1, description="Row lengths are rounded up to a multiple of this.")
 
 
@@ -40,17 +42,21 @@ class PolicyConfig(Section):
         description="Hub id or folder of the model; `tiny-random-qwen3` is made on the spot.",
     )
     trust_remote_code: bool = Field(False, description="Let the model's repository run its own Python code.")
-    hf_config_overrides: dict[str, Any] = Field(default_factory=dict, description="Entries of the model's config to replace.")
-    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="Tokenizer and chat template.")
+    hf_config_overrides: dict[str, Any] = Field(
+        default_factory=dict, description="Entries of the model's config to replace."
+    )
+    tokenizer: TokenizerConfig = group(TokenizerConfig, "Tokenizer and chat template.")
     precision: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="Number format of weights and activations; master weights are float32 in any case."
     )
-    train_global_batch_size: int = Field(512, ge=1, description="Rollouts that one optimizer step sees, over all ranks.")
-    train_micro_batch_size: int = Field(4, ge=1, description="Sequences of one forward and backward pass of one rank.")
-    logprob_batch_size: int = Field(
-        default="${policy.train_micro_batch_size}", ge=1, description="Sequences of one log-probability pass of one rank."
+    train_global_batch_size: int = Field(
+        512, ge=1, description="Rollouts that one optimizer step sees, over all ranks."
     )
-    generation_batch_size: int = Field(32, ge=1, description="Most sequences that one engine generates at once.")
+    train_micro_batch_size: int = Field(4, ge=1, description="Sequences of one forward and backward pass of one rank.")
+    logprob_batch_size: int = derived(
+        "${policy.train_micro_batch_size}", ge=1, description="Sequences of one log-probability pass of one rank."
+    )
+    generation_batch_size: int = Field(256, ge=1, description="Most sequences that one engine generates at once.")
     max_total_sequence_length: int = Field(512, ge=2, description="Longest prompt and response together, in tokens.")
     logprob_chunk_size: int | None = Field(
         None, ge=1, description="Positions whose logits are held at once; null for all. Needs `defer_fp32_logits`."
@@ -58,14 +64,12 @@ class PolicyConfig(Section):
     offload_optimizer_for_logprob: bool = Field(
         False, description="Move the optimizer's state to the CPU while log-probabilities are computed."
     )
-    make_sequence_length_divisible_by: int = Field(
-        default="${mul:2,${policy.megatron_cfg.tensor_model_parallel_size},${policy.megatron_cfg.context_parallel_size}}",
+    make_sequence_length_divisible_by: int = derived(
+        "${mul:2,${policy.megatron_cfg.tensor_model_parallel_size},${policy.megatron_cfg.context_parallel_size}}",
         ge=1,
         description="Sequences are padded to a multiple of this, as tensor and context parallelism need it.",
     )
     max_grad_norm: float = Field(1.0, ge=0, description="Gradients are scaled down to this norm; 0 for no limit.")
-    sequence_packing: SequencePackingConfig = Field(
-        default_factory=SequencePackingConfig, description="Several sequences in one row."
-    )
-    megatron_cfg: MegatronConfig = Field(default_factory=MegatronConfig, description="The trainer.")
-    generation: GenerationConfig = Field(default_factory=GenerationConfig, description="The rollout engine.")
+    sequence_packing: SequencePackingConfig = group(SequencePackingConfig, "Several sequences in one row.")
+    megatron_cfg: MegatronConfig = group(MegatronConfig, "The trainer.")
+    generation: GenerationConfig = group(GenerationConfig, "The rollout engine.")

@@ -1,4 +1,4 @@
-"""Keys that NeMo-RL knows and this project does not build: accepted and dropped when "off", refused by name otherwise."""
+"""Keys that NeMo-RL knows and this project does not build: dropped when "off", else refused by name."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,8 @@ REFUSED: dict[str, Refused] = {
     "grpo.batch_multiplier": Refused(_DYNAMIC, off=(1, 1.0)),
     "grpo.reward_scaling": Refused("rewards are used as the environment gives them; scale them there"),
     "grpo.seq_logprob_error_threshold": Refused(
-        "use loss_fn.truncated_importance_sampling_type: seq-mask-tis to drop sequences the engine and trainer disagree on"
+        "use loss_fn.truncated_importance_sampling_type: seq-mask-tis to drop sequences the engine and trainer "
+        "disagree on"
     ),
     "grpo.adv_estimator": Refused(
         "set grpo.normalize_rewards and grpo.use_leave_one_out_baseline instead", off=({"name": "grpo"},)
@@ -49,7 +50,9 @@ REFUSED: dict[str, Refused] = {
     "grpo.invalid_tool_call_advantage": Refused("penalties belong into the environment's reward"),
     "grpo.malformed_thinking_advantage": Refused("penalties belong into the environment's reward"),
     "grpo.reward_penalties": Refused("penalties belong into the environment's reward"),
-    "grpo.reward_shaping.stop_properly_penalty_coef": Refused("use overlong_buffer_penalty, or grpo.overlong_filtering"),
+    "grpo.reward_shaping.stop_properly_penalty_coef": Refused(
+        "use overlong_buffer_penalty, or grpo.overlong_filtering"
+    ),
     "loss_fn.use_cispo": Refused("CISPO is not built"),
     "loss_fn.positive_example_nll_weight": Refused("a supervised term is not built", off=(0, 0.0)),
     "checkpointing.model_save_format": Refused(_SAVE, off=("safetensors",)),
@@ -76,7 +79,9 @@ REFUSED: dict[str, Refused] = {
     "policy.megatron_cfg.fp8_cfg": Refused(_FP8),
     "policy.megatron_cfg.model_overrides": Refused("set policy.hf_config_overrides"),
     "policy.megatron_cfg.checkpoint": Refused("checkpoints are written before the next step starts"),
-    "policy.megatron_cfg.use_fused_linear_logprobs": Refused("set policy.logprob_chunk_size to save the logits' memory"),
+    "policy.megatron_cfg.use_fused_linear_logprobs": Refused(
+        "set policy.logprob_chunk_size to save the logits' memory"
+    ),
     "policy.megatron_cfg.force_reconvert_from_hf": Refused("the model is converted in memory at each start"),
     "policy.megatron_cfg.cuda_graph_*": Refused("CUDA graphs of the trainer are not built"),
     "policy.megatron_cfg.fine_grained_activation_offloading": Refused("use activation_checkpointing"),
@@ -92,7 +97,9 @@ REFUSED: dict[str, Refused] = {
     "policy.megatron_cfg.optimizer.optimizer_offload_fraction": Refused(
         "the optimizer's steps run on the device", off=(0, 0.0)
     ),
-    "policy.megatron_cfg.distributed_data_parallel_config.use_custom_fsdp": Refused("use tensor and pipeline parallelism"),
+    "policy.megatron_cfg.distributed_data_parallel_config.use_custom_fsdp": Refused(
+        "use tensor and pipeline parallelism"
+    ),
     "policy.megatron_cfg.distributed_data_parallel_config.data_parallel_sharding_strategy": Refused(
         "it only matters with use_custom_fsdp, which is not built", off=("optim_grads_params", "no_shard")
     ),
@@ -114,7 +121,9 @@ REFUSED: dict[str, Refused] = {
     "policy.generation.vllm_cfg.enable_vllm_metrics_logger": Refused(_METRICS),
     "policy.generation.vllm_cfg.vllm_metrics_logger_interval": Refused(_METRICS, any_value=True),
     "policy.generation.vllm_cfg.expose_http_server": Refused("the engine is reached through Ray, not HTTP"),
-    "policy.generation.vllm_cfg.http_server_serving_chat_kwargs": Refused("the engine is reached through Ray, not HTTP"),
+    "policy.generation.vllm_cfg.http_server_serving_chat_kwargs": Refused(
+        "the engine is reached through Ray, not HTTP"
+    ),
     "policy.generation.vllm_cfg.tool_parser_plugin": Refused("tools are parsed by the environment"),
     "data.use_multiple_dataloader": Refused("one dataset per run"),
     "data.num_prompts_per_dataloader": Refused("one dataset per run"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Section(BaseModel):
@@ -13,6 +13,16 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+def derived(reference: str, *, description: str, ge: int | None = None) -> Any:
+    """A field whose default is the value of other keys, as in "${policy.precision}"."""
+    return Field(default=reference, description=description, ge=ge)
+
+
+def group(section: type[Section], description: str) -> Any:
+    """A field that holds a section."""
+    return Field(default_factory=section, description=description)
 
 
 def is_section(annotation: Any) -> bool:
