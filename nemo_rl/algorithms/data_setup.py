@@ -56,7 +56,7 @@ def load_data(config: MasterConfig) -> RunData:
 
 
 def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
-    train, held_out = load_splits(dataset_settings(config, config.data.train, "train", config.data.held_out_fraction))
+    train, held_out = load_splits(dataset_settings(config, config.data.train, "train", config.data.held_out))
     if config.data.validation is not None:
         held_out = load_records(dataset_settings(config, config.data.validation, "test", 0.0))
     return train, held_out

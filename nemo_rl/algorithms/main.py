@@ -10,6 +10,7 @@ from nemo_rl.algorithms.setup import grpo_run
 from nemo_rl.config.plan import describe_plan
 from nemo_rl.config.schema import MasterConfig
 from nemo_rl.data.errors import DataError
+from nemo_rl.utils.logger import read_history
 from nemo_rl.utils.logging_setup import setup_driver_logging
 from nemo_rl.utils.plots import plot_run
 from nemo_rl.utils.progress import final_table
@@ -35,7 +36,9 @@ def run_grpo(config: MasterConfig) -> int:
 
 def summarise(run: Run, console: Console) -> None:
     """The final table, the plot, and where everything is."""
-    plot = plot_run(run.logger.run_dir) if run.logger.history else None
+    plot = None
+    if run.logger.history:
+        plot = plot_run(read_history(run.logger.run_dir), run.logger.run_dir / "run.png", run.config.policy.model_name)
     files = {
         "metrics": run.logger.metrics_path,
         "rollouts": run.logger.run_dir / "rollouts",

@@ -32,13 +32,14 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
             ray.get(done[0], timeout=deadline_s)
         return ray.get(list(refs), timeout=deadline_s)
     except (ActorDiedError, RayActorError) as error:
-        raise WorkerDied(f"{what}: a worker process ended ({_first_line(error)}); its log is in the run's Ray session") from error
+        raise WorkerDied(f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session") from error
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
     except RayTaskError as error:
         raise error.as_instanceof_cause() from None
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+def _cause(error: BaseException) -> str:
+    """Ray's message of a dead actor is a whole traceback; its last unindented line says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    return lines[-1] if lines else type(error).__name__

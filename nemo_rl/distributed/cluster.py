@@ -14,6 +14,9 @@ from nemo_rl.config.schema import ClusterConfig
 
 logger = logging.getLogger(__name__)
 
+LOOPBACK = "127.0.0.2"
+"""Ray replaces 127.0.0.1 by the machine's outward address; this one is loopback too, and left alone."""
+
 
 class ClusterError(RuntimeError):
     """The cluster cannot give what the configuration asks for."""
@@ -48,7 +51,7 @@ def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int) -> Iterator[
         num_cpus=max(os.cpu_count() or 1, workers * cluster.cpus_per_worker + 2),
         num_gpus=gpus,
         include_dashboard=False,
-        _node_ip_address="127.0.0.1",
+        _node_ip_address=LOOPBACK,
         _temp_dir=folder,
         object_store_memory=_object_store_bytes(),
         **common,

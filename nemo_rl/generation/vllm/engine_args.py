@@ -36,6 +36,8 @@ def engine_arguments(generation: GenerationConfig, model_path: str, *, cpu: bool
         "disable_log_stats": True,
         "enable_sleep_mode": share_device and not cpu,
     }
+    if cpu:
+        arguments["kv_cache_memory_bytes"] = int(vllm.kv_cache_gb_cpu * 2**30)
     if cpu and vllm.tensor_parallel_size == vllm.pipeline_parallel_size == 1:
         arguments["distributed_executor_backend"] = "uni"
     return arguments | generation.vllm_kwargs

@@ -10,7 +10,6 @@ def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, 
         del environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
         environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     if cpu:
-        environment["VLLM_CPU_KVCACHE_SPACE"] = str(generation.vllm_cfg.kv_cache_gb_cpu)
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if generation.vllm_cfg.enforce_eager:
             environment["TORCHDYNAMO_DISABLE"] = "1"
