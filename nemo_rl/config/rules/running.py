@@ -71,7 +71,7 @@ def validation_has_data(config: "MasterConfig") -> Iterator[str]:
 
 
 def _validates(config: "MasterConfig") -> bool:
-    return bool(config.grpo.val_period) or config.grpo.val_at_start or config.grpo.val_at_end
+    return config.grpo.val_period > 0 or config.grpo.val_at_start or config.grpo.val_at_end
 
 
 def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
@@ -80,8 +80,8 @@ def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
         return
     kind, name = checkpointing.metric_name.split(":", 1)
     found = f"checkpointing.metric_name={checkpointing.metric_name}"
-    if kind == "val" and not (config.grpo.val_period or config.grpo.val_at_end):
-        yield f"{found} is never produced: grpo.val_period is 0 and val_at_end is false; use train:reward or null"
+    if kind == "val" and not (config.grpo.val_period > 0 or config.grpo.val_at_end):
+        yield f"{found} is never produced: grpo.val_period is off and val_at_end is false; use train:reward or null"
     known = _VALIDATION_METRICS if kind == "val" else _TRAIN_METRICS
     if name not in known and not (kind == "val" and re.fullmatch(r"pass@\d+", name)):
         yield f"{found} is not a metric that runs produce; known are {', '.join(f'{kind}:{n}' for n in known)}"
