@@ -62,6 +62,21 @@ def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
         )
 
 
+def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
+    """The same rows twice would measure memory; a generated task with another seed has other rows."""
+    train, validation = config.data.train, config.data.validation
+    if validation is None:
+        return
+    same = all(getattr(train, key) == getattr(validation, key) for key in ("dataset_name", "data_path", "subset"))
+    splits = (train.split or "train", validation.split or "train")
+    seeds = tuple(config.grpo.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
+    if same and splits[0] == splits[1] and seeds[0] == seeds[1]:
+        yield (
+            f"data.validation is the training set: dataset_name={validation.dataset_name}, split={splits[1]} and "
+            f"seed={seeds[1]} are the same; name another split (a generated task: another seed)"
+        )
+
+
 def validation_has_data(config: "MasterConfig") -> Iterator[str]:
     if _validates(config) and config.data.validation is None and not config.data.held_out:
         yield (
@@ -101,6 +116,7 @@ def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
 RULES = (
     environments_exist,
     datasets_are_complete,
+    validation_differs_from_training,
     validation_has_data,
     checkpoint_metric_is_produced,
     debug_seams_agree,

@@ -177,6 +177,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
         ("data.train.split_validation_size=0.1", "data.validation.dataset_name=gsm8k"),
         "both give a validation set",
     ),
+    (
+        "validation on the training set",
+        ("data.train.dataset_name=gsm8k", "data.validation.dataset_name=gsm8k", "data.validation.split=train"),
+        "data.validation is the training set",
+    ),
     ("metric without kind", ("checkpointing.metric_name=accuracy",), "write val:NAME or train:NAME"),
     ("metric never produced", ("grpo.val_period=0",), "metric_name=val:accuracy is never produced"),
     ("unknown metric", ("checkpointing.metric_name=train:rewrd",), "train:rewrd is not a metric"),

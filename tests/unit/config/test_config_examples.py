@@ -20,7 +20,7 @@ CONFIGS = sorted((ROOT / "examples" / "configs").rglob("*.yaml"))
 BASE = ROOT / "examples" / "configs" / "grpo_math_1B.yaml"
 QWEN = ROOT / "examples/configs/recipes/llm/grpo-qwen3-8b-base-1n8g-megatron-lora.yaml"
 
-NON_COLOCATED_ASYNC = [
+NON_COLOCATED_ASYNC = (
     "grpo.max_num_steps=20",
     "grpo.num_prompts_per_step=8",
     "policy.train_global_batch_size=128",
@@ -41,7 +41,7 @@ NON_COLOCATED_ASYNC = [
     "logger.tensorboard_enabled=False",
     "checkpointing.enabled=True",
     "checkpointing.checkpoint_dir=results/run",
-]
+)
 
 
 def names(path: Path) -> str:

@@ -214,7 +214,7 @@ def test_resolved_yaml_reads_back_to_an_equal_configuration(tmp_path: Path, empt
 
 def test_configuration_cannot_be_changed_after_loading(empty: Path) -> None:
     with pytest.raises(ValidationError):
-        load_config(empty).grpo.seed = 1  # type: ignore[misc]
+        load_config(empty).grpo.seed = 1
 
 
 def test_root_can_be_made_from_a_mapping() -> None:
@@ -229,3 +229,14 @@ def test_loading_files_does_not_need_the_heavy_libraries(empty: Path) -> None:
         "print([m for m in ('torch', 'ray', 'vllm', 'transformers', 'megatron') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize("period", [0, -1])
+def test_validation_can_be_switched_off(empty: Path, period: int) -> None:
+    config = load_config(empty, [f"grpo.val_period={period}", "checkpointing.metric_name=train:reward"])
+    assert config.grpo.val_period == period
+
+
+def test_validation_may_use_the_training_task_with_another_seed(empty: Path) -> None:
+    overrides = [f"data.{part}.dataset_name=reasoning_gym:chain_sum" for part in ("train", "validation")]
+    assert load_config(empty, [*overrides, "data.validation.seed=7"]).data.validation is not None
