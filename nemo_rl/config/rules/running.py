@@ -67,7 +67,10 @@ def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
     train, validation = config.data.train, config.data.validation
     if validation is None:
         return
-    same = all(getattr(train, key) == getattr(validation, key) for key in ("dataset_name", "data_path", "subset"))
+    same = all(
+        getattr(train, key) == getattr(validation, key)
+        for key in ("dataset_name", "data_path", "subset", "task_params")
+    )
     splits = (train.split or "train", validation.split or "train")
     seeds = tuple(config.grpo.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
     if same and splits[0] == splits[1] and seeds[0] == seeds[1]:
