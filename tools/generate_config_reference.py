@@ -29,8 +29,8 @@ A run is described by one YAML file and by changes on the command line:
 
 `--dry-run` prints the resolved configuration and the plan (ranks, devices, batch arithmetic) and exits.
 
-**Files.** `defaults: other.yaml` (or a list, the later on top) inherits from files relative to this one. Mappings
-merge, everything else replaces; a mapping with `_override_: true` replaces too. `${a.b}` takes the value of another key,
+**Files.** `defaults: other.yaml` (or a list, the later on top) inherits from files relative to it. Mappings merge,
+everything else replaces; a mapping with `_override_: true` replaces too. `${a.b}` takes the value of another key,
 `${.b}` that of a neighbour; `${mul:a,b}`, `${div:a,b}`, `${add:a,b}` and `${max:a,b}` calculate.
 A file holds only what differs from what it inherits; defaults are known to the schema alone.
 

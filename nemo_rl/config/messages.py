@@ -76,7 +76,7 @@ def _allowed(details: ErrorDetails) -> str:
     if kind in _TYPES:
         return _TYPES[kind]
     if kind == "literal_error":
-        return str(limits["expected"]).replace("'", "")
+        return str(limits["expected"]).replace("'", "").replace("True", "true")
     for name, words in (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than")):
         if name in limits:
             return f"{words} {limits[name]:g}"

@@ -148,7 +148,7 @@ def _data(config: "MasterConfig") -> Iterator[str]:
     held_out = config.data.held_out
     part = f"{held_out:.0%}" if held_out < 1 else f"{held_out:g} rows"
     source = validation.dataset_name if validation else f"{part} of the training set, held out"
-    when = [f"every {grpo.val_period} steps"] if grpo.val_period else []
+    when = [f"every {grpo.val_period} steps"] if grpo.val_period > 0 else []
     when += ["at the start"] if grpo.val_at_start else []
     when += ["at the end"] if grpo.val_at_end else []
     yield f"validation: {source}, {', '.join(when)}" if when else "validation: none"

@@ -62,6 +62,24 @@ def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
         )
 
 
+def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
+    """The same rows twice would measure memory; a generated task with another seed has other rows."""
+    train, validation = config.data.train, config.data.validation
+    if validation is None:
+        return
+    same = all(
+        getattr(train, key) == getattr(validation, key)
+        for key in ("dataset_name", "data_path", "subset", "task_params")
+    )
+    splits = (train.split or "train", validation.split or "train")
+    seeds = tuple(config.grpo.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
+    if same and splits[0] == splits[1] and seeds[0] == seeds[1]:
+        yield (
+            f"data.validation is the training set: dataset_name={validation.dataset_name}, split={splits[1]} and "
+            f"seed={seeds[1]} are the same; name another split (a generated task: another seed)"
+        )
+
+
 def validation_has_data(config: "MasterConfig") -> Iterator[str]:
     if _validates(config) and config.data.validation is None and not config.data.held_out:
         yield (
@@ -71,7 +89,7 @@ def validation_has_data(config: "MasterConfig") -> Iterator[str]:
 
 
 def _validates(config: "MasterConfig") -> bool:
-    return bool(config.grpo.val_period) or config.grpo.val_at_start or config.grpo.val_at_end
+    return config.grpo.val_period > 0 or config.grpo.val_at_start or config.grpo.val_at_end
 
 
 def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
@@ -80,8 +98,8 @@ def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
         return
     kind, name = checkpointing.metric_name.split(":", 1)
     found = f"checkpointing.metric_name={checkpointing.metric_name}"
-    if kind == "val" and not (config.grpo.val_period or config.grpo.val_at_end):
-        yield f"{found} is never produced: grpo.val_period is 0 and val_at_end is false; use train:reward or null"
+    if kind == "val" and not (config.grpo.val_period > 0 or config.grpo.val_at_end):
+        yield f"{found} is never produced: grpo.val_period is off and val_at_end is false; use train:reward or null"
     known = _VALIDATION_METRICS if kind == "val" else _TRAIN_METRICS
     if name not in known and not (kind == "val" and re.fullmatch(r"pass@\d+", name)):
         yield f"{found} is not a metric that runs produce; known are {', '.join(f'{kind}:{n}' for n in known)}"
@@ -101,6 +119,7 @@ def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
 RULES = (
     environments_exist,
     datasets_are_complete,
+    validation_differs_from_training,
     validation_has_data,
     checkpoint_metric_is_produced,
     debug_seams_agree,

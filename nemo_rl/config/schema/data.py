@@ -18,7 +18,7 @@ class DatasetConfig(Section):
         ),
     )
     data_path: str | None = Field(None, description="File or folder of a local dataset (JSONL, Parquet or CSV).")
-    split: str | None = Field(None, description="Split of the dataset; null takes `train`, for validation `test`.")
+    split: str | None = Field(None, description="Split of the dataset; null takes `train`.")
     subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
     seed: int | None = Field(
         None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`."

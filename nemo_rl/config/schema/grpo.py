@@ -56,7 +56,7 @@ class GRPOConfig(Section):
     use_leave_one_out_baseline: bool = Field(
         True, description="Compare each response with the mean of the others of its group, not with the mean of all."
     )
-    val_period: int = Field(10, ge=0, description="Validate every so many steps; 0 means never.")
+    val_period: int = Field(10, ge=-1, description="Validate every so many steps; 0 and -1 mean never.")
     val_at_start: bool = Field(False, description="Validate before the first step.")
     val_at_end: bool = Field(False, description="Validate after the last step.")
     max_val_samples: int = Field(256, ge=1, description="Most validation prompts used in one validation.")
