@@ -114,7 +114,11 @@ class MlflowBackend:
 
     def __init__(self, settings: MlflowSettings, run_dir: Path) -> None:
         self._mlflow = importlib.import_module("mlflow")
-        uri = settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or (run_dir / "mlruns").resolve().as_uri()
+        uri = settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if uri is None:
+            # MLflow would have a database instead of files, but its slim package comes without the means to make one
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+            uri = (run_dir / "mlruns").resolve().as_uri()
         self._mlflow.set_tracking_uri(uri)
         self._mlflow.set_experiment(settings.experiment_name)
         self._mlflow.start_run(run_name=settings.run_name)

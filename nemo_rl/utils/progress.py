@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 log = logging.getLogger(__name__)
 
@@ -109,47 +110,54 @@ def _blank() -> dict[str, Any]:
     return {"stage": "", "reward": "-", "rate": "-", "eta": "-"}
 
 
-_FINAL_ROWS: tuple[tuple[str, str, str], ...] = (
-    ("reward", "train/reward", "max"),
-    ("validation accuracy", "validation/accuracy", "max"),
-    ("loss", "train/loss", "min"),
-    ("gen_kl_error", "train/gen_kl_error", "min"),
-    ("token_mult_prob_error", "train/token_mult_prob_error", "min"),
-    ("step time [s]", "timing/train/total_step_time", "min"),
-    ("tokens/s per device", TOKENS_PER_SECOND, "max"),
+# label, metric, which is best, digits: a ratio that is close to 1 says nothing in four
+_FINAL_ROWS: tuple[tuple[str, str, Callable[..., Any], int], ...] = (
+    ("reward", "train/reward", max, 4),
+    ("validation accuracy", "validation/accuracy", max, 4),
+    ("loss", "train/loss", min, 4),
+    ("gen_kl_error", "train/gen_kl_error", min, 4),
+    ("token_mult_prob_error", "train/token_mult_prob_error", min, 7),
+    ("step time (s)", "timing/train/total_step_time", min, 4),
+    ("tokens/s per device", TOKENS_PER_SECOND, max, 4),
 )
 
 
 def final_table(history: Sequence[Mapping[str, Any]], files: Mapping[str, Path | str | None]) -> Table:
     """First, last and best value (with its step) of the key metrics; below, where the files are."""
-    table = Table(title="Run summary", caption=_file_list(files), caption_justify="left")
+    places = Table.grid(padding=(0, 2))
+    for label, path in files.items():
+        if path is not None:
+            places.add_row(label, Text(str(path), overflow="fold"))
+    page = Table.grid()
+    page.add_row(_metrics_table(history))
+    page.add_row(places)
+    return page
+
+
+def _metrics_table(history: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="Run summary")
     table.add_column("metric")
     for column in ("first", "last", "best", "at step"):
         table.add_column(column, justify="right")
-    for label, name, better in _FINAL_ROWS:
+    for label, name, pick, digits in _FINAL_ROWS:
         points = [(line["step"], line[name]) for line in history if _is_number(line.get(name))]
         if points:
-            pick = max if better == "max" else min
             step, best = pick(points, key=lambda point: point[1])
-            table.add_row(label, _number(points[0][1]), _number(points[-1][1]), _number(best), str(step))
+            table.add_row(label, *(_number(v, digits) for v in (points[0][1], points[-1][1], best)), str(step))
     return table
-
-
-def _file_list(files: Mapping[str, Path | str | None]) -> str:
-    return "\n".join(f"{label}: {path}" for label, path in files.items() if path is not None)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _number(value: Any) -> str:
-    """Four significant digits, plain where that is short: 0.7312, 12,431, 3.1e-07."""
+def _number(value: Any, digits: int = 4) -> str:
+    """That many significant digits, plain where that is short: 0.7312, 12,431, 3.1e-07."""
     if not _is_number(value):
         return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return f"{value:.{digits}g}"
 
 
 def format_seconds(seconds: float) -> str:

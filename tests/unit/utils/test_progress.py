@@ -1,6 +1,7 @@
 import io
 import logging
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -61,7 +62,7 @@ def test_final_table_has_first_last_best_and_the_files() -> None:
     text = screen.file.getvalue()
     row = next(line for line in text.splitlines() if " reward " in line)
     assert [cell.strip() for cell in row.split("│")[1:-1]] == ["reward", "0.1", "0.8", "0.9", "2"]
-    assert "metrics: logs/exp_001/metrics.jsonl" in text
+    assert re.search(r"metrics +logs/exp_001/metrics.jsonl", text)
     assert "checkpoint" not in text
     assert "gen_kl_error" not in text
 
