@@ -112,6 +112,12 @@ class Policy:
         multiple = math.lcm(policy.make_sequence_length_divisible_by, 2 * self.layout.cp if self.layout.cp > 1 else 1)
         return CuttingRule(size, tokens if packing.enabled else None, packing.algorithm, multiple)
 
+    def offload(self, phase: str) -> None:
+        self.call("offload", phase)
+
+    def onload(self) -> None:
+        self.call("onload")
+
     def save(self, folder: Path) -> None:
         self.call("save", str(folder))
 

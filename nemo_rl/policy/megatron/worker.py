@@ -43,6 +43,7 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.distributed import join_training_ranks
         from nemo_rl.policy.megatron.forward import RowLayout
         from nemo_rl.policy.megatron.model import build_policy_model, initialise_parallel_state
+        from nemo_rl.policy.megatron.offload import PolicyMemory
         from nemo_rl.policy.megatron.optimizer import build_optimization
         from nemo_rl.policy.megatron.reference import ReferenceKind, ReferencePolicy
 
@@ -53,6 +54,7 @@ class MegatronPolicyWorker:
         self.model = build_policy_model(policy, self.model_path, seed)
         self._load_starting_adapters()
         self.optimization = build_optimization(self.model, policy)
+        self.memory = PolicyMemory(self.model, self.optimization)
         self.reference = ReferencePolicy(self.model, ReferenceKind(self.config.checkpointing.reference))
         self.layout = RowLayout(
             packed=policy.sequence_packing.enabled,
@@ -123,6 +125,14 @@ class MegatronPolicyWorker:
     def end_export(self) -> None:
         self.stream = None
         self.sender.finish()
+
+    def offload(self, phase: str) -> None:
+        """Not collective: give device memory back, see PolicyMemory."""
+        self.memory.offload(phase)
+
+    def onload(self) -> None:
+        """Not collective: take it again."""
+        self.memory.onload()
 
     def merge_retention(self) -> dict[str, float]:
         from nemo_rl.policy.megatron.export import merge_retention
