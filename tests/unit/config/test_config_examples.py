@@ -12,7 +12,7 @@ from nemo_rl.config.cli import parse_command_line
 from nemo_rl.config.inheritance import read_with_parents
 from nemo_rl.config.keys import schema_keys
 from nemo_rl.config.plan import ParallelLayout, describe_plan
-from nemo_rl.config.schema import default_tree
+from nemo_rl.config.schema import MasterConfig, default_tree
 from nemo_rl.config.tree import get, leaves, merge
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +56,7 @@ def test_example_loads_and_has_a_plan(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in CONFIGS if path != BASE], ids=names)
 def test_example_holds_only_what_differs_from_its_parents(path: Path) -> None:
     own = yaml.safe_load(path.read_text())
-    inherited = default_tree()
+    inherited = default_tree(MasterConfig)
     defaults = own.pop("defaults")
     for parent in [defaults] if isinstance(defaults, str) else defaults:
         inherited = merge(inherited, read_with_parents(path.parent / parent).tree)
@@ -80,7 +80,7 @@ def test_base_lists_every_key() -> None:
 
 
 def test_base_is_the_schemas_defaults_with_a_prompt_for_mathematics() -> None:
-    differing = {key: value for key, value in leaves(read_with_parents(BASE).tree) if value != get(default_tree(), key)}
+    differing = {key: value for key, value in leaves(read_with_parents(BASE).tree) if value != get(default_tree(MasterConfig), key)}
     assert differing == {"data.default.prompt_file": "examples/prompts/math.txt"}
 
 
