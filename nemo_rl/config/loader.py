@@ -21,7 +21,9 @@ RUN_HEADER = "# The resolved configuration: every key, with all references and d
 
 
 def load_config[Root: RootConfig](
-    path: Path, overrides: Sequence[str] = (), root: type[Root] = MasterConfig  # type: ignore[assignment]
+    path: Path,
+    overrides: Sequence[str] = (),
+    root: type[Root] = MasterConfig,  # type: ignore[assignment]
 ) -> Root:
     """Read a file with what it inherits, apply overrides, fill in defaults, resolve references and check everything.
 

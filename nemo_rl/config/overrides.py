@@ -16,9 +16,7 @@ from nemo_rl.config.tree import get, has, put, remove
 COMMAND_LINE = "the command line"
 
 
-def apply_overrides(
-    given: Given, overrides: Sequence[str], root: type[RootConfig] = MasterConfig
-) -> None:
+def apply_overrides(given: Given, overrides: Sequence[str], root: type[RootConfig] = MasterConfig) -> None:
     """Change what the files gave, in order: each override sees what those before it did."""
     parser = OverridesParser.create()
     for text in overrides:

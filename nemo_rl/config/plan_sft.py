@@ -38,9 +38,7 @@ def _step(config: "SFTMasterConfig") -> Iterator[str]:
         if policy.sequence_packing.enabled
         else f"in micro-batches of {policy.train_micro_batch_size}"
     )
-    yield (
-        f"{count(batch, 'conversation')}, one optimizer step: {batch // layout.dp} per data-parallel rank, {cut}"
-    )
+    yield (f"{count(batch, 'conversation')}, one optimizer step: {batch // layout.dp} per data-parallel rank, {cut}")
     yield "loss: negative log-likelihood of assistant tokens, averaged over those of the global batch"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import MasterConfig, WorkerConfig
 from nemo_rl.distributed.cluster import reserve
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.placement import Placement, WorkerEnvironment
@@ -31,16 +31,9 @@ def start_workers(
 ) -> Iterator[Workers]:
     """Policy and engines, built side by side; ended in any case when the context ends."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
-    cpus = config.cluster.cpus_per_worker
-    gpu = 1.0 if accelerator.is_cuda else 0.0
     shared = config.policy.generation.colocated.enabled
     with ExitStack() as stack:
-        bundles = [{"CPU": cpus * (2 if shared else 1)} | ({"GPU": gpu} if gpu else {})] * layout.world
-        group = stack.enter_context(reserve(bundles, "PACK", "the policy"))
-        variables = config.policy.megatron_cfg.env_vars or {}
-        policy = Policy(config, model_path, Placement(group, python, gpu, cpus, {**_quiet(), **variables}))
-        stack.callback(policy.shutdown)
-        policy.place()
+        policy, group = _place_policy(config, model_path, accelerator, python, stack, actors_per_bundle=2 if shared else 1)
         generation = None
         if config.debug.train_from_rollouts is None:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
@@ -54,6 +47,39 @@ def start_workers(
         if generation is not None:
             generation.started()
         yield Workers(policy, generation)
+
+
+@contextmanager
+def start_policy(
+    config: WorkerConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
+) -> Iterator[Policy]:
+    """The policy alone, ended in any case when the context ends."""
+    with ExitStack() as stack:
+        policy, _ = _place_policy(config, model_path, accelerator, python, stack, actors_per_bundle=1)
+        logger.info("starting %d policy rank(s): %s", policy.layout.world, policy.layout)
+        policy.started(policy.start())
+        yield policy
+
+
+def _place_policy(
+    config: WorkerConfig,
+    model_path: str,
+    accelerator: Accelerator,
+    python: WorkerEnvironment,
+    stack: ExitStack,
+    *,
+    actors_per_bundle: int,
+) -> tuple[Policy, Any]:
+    """The policy's actors, not built yet, and the placement group that they are in; one bundle per device."""
+    cpus, gpu = config.cluster.cpus_per_worker, 1.0 if accelerator.is_cuda else 0.0
+    layout = ParallelLayout.from_config(config)
+    bundles = [{"CPU": cpus * actors_per_bundle} | ({"GPU": gpu} if gpu else {})] * layout.world
+    group = stack.enter_context(reserve(bundles, "PACK", "the policy"))
+    variables = config.policy.megatron_cfg.env_vars or {}
+    policy = Policy(config, model_path, Placement(group, python, gpu, cpus, {**_quiet(), **variables}))
+    stack.callback(policy.shutdown)
+    policy.place()
+    return policy, group
 
 
 def _start_generation(

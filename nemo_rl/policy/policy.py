@@ -14,7 +14,7 @@ import torch
 from nemo_rl.algorithms.losses import Loss, Normalizer
 from nemo_rl.algorithms.metrics import MetricSums
 from nemo_rl.config.layout import ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import WorkerConfig
 from nemo_rl.distributed.calls import gather
 from nemo_rl.distributed.placement import Placement
 from nemo_rl.distributed.ranks import places, reporters
@@ -32,7 +32,7 @@ class Policy:
     """Trains, scores and exports the policy. Batches are sharded over the data-parallel axis by token count and come
     back in the caller's order."""
 
-    def __init__(self, config: MasterConfig, model_path: str, placement: Placement) -> None:
+    def __init__(self, config: WorkerConfig, model_path: str, placement: Placement) -> None:
         self.config = config
         self.layout = ParallelLayout.from_config(config)
         self.reporters = reporters(self.layout)

@@ -18,15 +18,28 @@ class EvalConfig(Section):
         description="`merged`: the trainer merges the adapter and sends whole weights; `native`: vLLM applies it itself.",
     )
     num_tests_per_prompt: int = Field(1, ge=1, description="Responses per problem.")
-    k_value: int = Field(1, ge=1, description="pass@k is reported for this k, besides 1, 2, 4, ... up to the responses.")
+    k_value: int = Field(
+        1, ge=1, description="pass@k is reported for this k, besides 1, 2, 4, ... up to the responses."
+    )
     batch_size: int = Field(256, ge=1, description="Problems generated at once.")
     seed: int = Field(42, ge=0, description="Seed of sampling and of generated tasks.")
     save_path: str = Field(
-        "results/eval", min_length=1, description="Folder for samples.jsonl, metrics.json and the resolved configuration."
+        "results/eval",
+        min_length=1,
+        description="Folder for samples.jsonl, metrics.json and the resolved configuration.",
     )
 
 
 class EvalDataConfig(DatasetConfig):
+    dataset_name: str = Field(
+        "gsm8k",
+        min_length=1,
+        description=(
+            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_max`, ...), `ResponseDataset` for the file in "
+            "`data_path`, the path of a file, or a Hugging Face Hub id."
+        ),
+    )
+    split: str | None = Field(None, description="Split of the dataset; null takes `test`.")
     max_input_seq_length: int = derived(
         "${policy.max_total_sequence_length}",
         ge=1,

@@ -12,11 +12,11 @@ from nemo_rl.config.schema.eval import EvalConfig, EvalDataConfig
 from nemo_rl.config.schema.grpo import GRPOConfig
 from nemo_rl.config.schema.logger import LoggerConfig
 from nemo_rl.config.schema.loss_fn import LossConfig
-from nemo_rl.config.schema.policy import PolicyConfig, TrainedPolicyConfig
+from nemo_rl.config.schema.policy import PolicyConfig
 from nemo_rl.config.schema.refused import REFUSED, SFT_REFUSED, Refused
 from nemo_rl.config.schema.root import RootConfig, Rule
 from nemo_rl.config.schema.section import group
-from nemo_rl.config.schema.sft import SFTConfig, SFTDataConfig
+from nemo_rl.config.schema.sft import SFTConfig, SFTDataConfig, SFTPolicyConfig
 
 
 class MasterConfig(RootConfig):
@@ -56,7 +56,7 @@ class SFTMasterConfig(RootConfig):
     refused: ClassVar[Mapping[str, Refused]] = REFUSED | SFT_REFUSED
 
     sft: SFTConfig = group(SFTConfig, "Length, validation and seed.")
-    policy: TrainedPolicyConfig = group(TrainedPolicyConfig, "Model and trainer.")
+    policy: SFTPolicyConfig = group(SFTPolicyConfig, "Model and trainer.")
     data: SFTDataConfig = group(SFTDataConfig, "Conversations.")
     checkpointing: SFTCheckpointingConfig = group(SFTCheckpointingConfig, "Saving and resuming.")
     logger: LoggerConfig = group(LoggerConfig, "Tracking.")
@@ -101,8 +101,8 @@ class EvalMasterConfig(RootConfig):
 
     @property
     def checkpointing(self) -> CheckpointingConfig:
-        """What the trainer starts from; nothing is saved."""
-        return CheckpointingConfig(enabled=False, adapter_path=self.eval.adapter_path)
+        """Nothing is saved, and the trainer starts from no PEFT folder: such adapters are merged without it."""
+        return CheckpointingConfig.model_validate({"enabled": False})
 
 
 TrainingConfig = MasterConfig | SFTMasterConfig

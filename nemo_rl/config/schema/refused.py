@@ -142,7 +142,9 @@ REFUSED: dict[str, Refused] = {
     "on_policy_distillation": Refused("distillation is not built"),
 }
 
-_SFT_DATA = "conversations are rendered by the chat template, with the generation prompt before each answer as in rollouts"
+_SFT_DATA = (
+    "conversations are rendered by the chat template, with the generation prompt before each answer as in rollouts"
+)
 
 SFT_REFUSED: dict[str, Refused] = {
     "sft.val_micro_batch_size": Refused("set policy.logprob_batch_size; the loss does not depend on it", off=(1,)),

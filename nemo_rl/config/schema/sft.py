@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from nemo_rl.config.schema.data import HeldOutConfig, TableConfig, held_out
+from nemo_rl.config.schema.policy import TrainedPolicyConfig
 from nemo_rl.config.schema.section import Section, derived, group
 
 
@@ -15,6 +16,13 @@ class SFTConfig(Section):
     val_at_start: bool = Field(True, description="Validate before the first step.")
     val_at_end: bool = Field(False, description="Validate after the last step.")
     seed: int = Field(42, ge=0, description="Seed of everything random: data order, adapters.")
+
+
+class SFTPolicyConfig(TrainedPolicyConfig):
+    train_global_batch_size: int = Field(
+        32, ge=1, description="Conversations that one optimizer step sees, over all ranks."
+    )
+    max_total_sequence_length: int = Field(1024, ge=2, description="Longest conversation, in tokens.")
 
 
 class ConversationsConfig(TableConfig):
