@@ -23,7 +23,8 @@ MATH_VERIFIERS = {"math": "nemo_rl.environments.math_verifier:grade"}
 def _math(settings: EnvironmentSettings) -> Environment:
     verifier = settings.verifier or "math"
     if verifier not in MATH_VERIFIERS:
-        raise EnvironmentConfigError(f"unknown verifier {verifier!r} of env.math{did_you_mean(verifier, MATH_VERIFIERS)}")
+        hint = did_you_mean(verifier, MATH_VERIFIERS)
+        raise EnvironmentConfigError(f"unknown verifier {verifier!r} of env.math{hint}")
     return GradedEnvironment(MATH_VERIFIERS[verifier], settings)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from nemo_rl.data.datasets.generated import guess_number_records, reasoning_gym_records, tiny_records
+from nemo_rl.data.datasets.generated import guess_number_records, reasoning_gym_records, tiny_max_records
 from nemo_rl.data.datasets.response import FORMATS, format_records, table_records
 from nemo_rl.data.datasets.tables import looks_like_file, read_hub, read_local
 from nemo_rl.data.errors import DataError, did_you_mean
@@ -17,7 +17,7 @@ RecordSource = Callable[[DatasetSettings], Iterator[Record]]
 _SOURCES: dict[str, RecordSource] = {
     "reasoning_gym": reasoning_gym_records,
     "guess_number": guess_number_records,
-    **{name: partial(tiny_records, name) for name in ("tiny_copy", "tiny_max", "tiny_add")},
+    "tiny_max": tiny_max_records,
     **{name: partial(format_records, name) for name in FORMATS},
     # the same tables under their Hub ids, so that their answer format is known there too
     **{table.hub_id: partial(format_records, name) for name, table in FORMATS.items()},
