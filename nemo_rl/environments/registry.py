@@ -63,8 +63,8 @@ def _from_entry_point(name: str, entry_point: str, settings: EnvironmentSettings
     except EntryPointError as error:
         raise EnvironmentConfigError(f"env.{name}: {error}") from error
     if inspect.isclass(target):
-        environment: Environment = target(settings)
-        return environment
+        factory: EnvironmentFactory = target
+        return factory(settings)
     if not callable(target):
         raise EnvironmentConfigError(f"env.{name}: entry point {entry_point!r} is neither a function nor a class")
     return GradedEnvironment(entry_point, settings)

@@ -110,7 +110,7 @@ def make_tiny_model(
     return model
 
 
-def make_digits_model(folder: Path, *, architecture: str = "qwen3", seed: int = 0, steps: int = 200) -> PreTrainedModel:
+def make_digits_model(folder: Path, *, architecture: str = "qwen3", seed: int = 1, steps: int = 200) -> PreTrainedModel:
     """A tiny model that answers a row of digits with one of them, at random: the form is known, the task is not.
 
     A few seconds of supervised steps replace what pretraining gives a real model. Without them a random model
