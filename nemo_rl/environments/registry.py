@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import cast
 
 from nemo_rl.data.errors import did_you_mean
 from nemo_rl.environments.grading import EntryPointError, load_entry_point
@@ -63,8 +64,7 @@ def _from_entry_point(name: str, entry_point: str, settings: EnvironmentSettings
     except EntryPointError as error:
         raise EnvironmentConfigError(f"env.{name}: {error}") from error
     if inspect.isclass(target):
-        factory: EnvironmentFactory = target
-        return factory(settings)
+        return cast(EnvironmentFactory, target)(settings)
     if not callable(target):
         raise EnvironmentConfigError(f"env.{name}: entry point {entry_point!r} is neither a function nor a class")
     return GradedEnvironment(entry_point, settings)

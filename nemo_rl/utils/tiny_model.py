@@ -83,7 +83,8 @@ def new_tiny_model(architecture: str, seed: int, tie: bool, **size: Any) -> PreT
         model: PreTrainedModel = model_class(config)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if "norm" in name:  # weights of exactly one would hide a forgotten norm
+                # norms of exactly one and biases of exactly zero would hide that somebody forgot them
+                if "norm" in name or name.endswith("bias"):
                     parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
 
@@ -105,7 +106,8 @@ def make_tiny_model(
 ) -> PreTrainedModel:
     """Writes a random model and its tokenizer to `folder`; `size` overrides entries of SIZE or any config field."""
     model = new_tiny_model(architecture, seed, tie, **size)
-    model.to(getattr(torch, dtype))
+    for parameter in model.parameters():  # not model.to(): that would round the rotary frequencies too
+        parameter.data = parameter.data.to(getattr(torch, dtype))
     save_tiny_model(model, folder)
     return model
 

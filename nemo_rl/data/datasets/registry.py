@@ -1,5 +1,6 @@
 """Finds the dataset that a name means: registered, `reasoning_gym:<task>`, a local file or a Hub id."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,8 +33,8 @@ def register_dataset(name: str, source: RecordSource) -> None:
 
 
 def load_records(settings: DatasetSettings) -> list[Record]:
-    """All problems of a dataset; at least one, each with its own row id."""
-    records = list(_source(settings))
+    """The problems of a dataset, the first `size` of them if that is given; at least one."""
+    records = list(itertools.islice(_source(settings), settings.size))
     if not records:
         raise DataError(f"dataset {settings.dataset_name!r} has no rows")
     return records

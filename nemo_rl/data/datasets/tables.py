@@ -20,7 +20,6 @@ def looks_like_file(name: str) -> bool:
 def read_local(path: Path, split: str | None) -> Iterator[Row]:
     """Rows of a file, or of `<split>.<extension>` in a folder."""
     import datasets
-    import pyarrow
 
     file = _pick_file(path, split)
     reader = READERS.get(file.suffix.lower())
@@ -31,7 +30,7 @@ def read_local(path: Path, split: str | None) -> Iterator[Row]:
     try:
         # streamed, so that nothing is copied to a cache that outlives the file
         yield from datasets.load_dataset(reader, data_files=str(file), split="train", streaming=True)
-    except pyarrow.ArrowInvalid as error:
+    except ValueError as error:  # pyarrow's complaints about content are ValueErrors
         raise DataError(f"dataset file {file} cannot be read as {reader}: {error}") from error
 
 

@@ -1,6 +1,7 @@
 """Datasets by name: local files with key mapping, known formats, generated tasks, and what can be wrong with them."""
 
 import json
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -39,6 +40,11 @@ def test_local_file_with_key_mapping(tmp_path, extension):
     assert by_name == by_path
     assert by_name[0] == Record("mine:0", "2+2?", {"ground_truth": "4"}, "math")
     assert by_name[1].row_id == "mine:1" and by_name[1].metadata["ground_truth"] == "3,001"
+
+
+def test_size_limits_the_rows_of_a_file(tmp_path):
+    path = write_rows(tmp_path / "mine.jsonl", ROWS)
+    assert len(load_records(DatasetSettings(str(path), input_key="q", output_key="a", size=1))) == 1
 
 
 def test_changed_file_is_read_anew(tmp_path):
@@ -125,7 +131,7 @@ def test_registered_dataset_is_found():
     [
         (DatasetSettings("gsm9k"), "did you mean 'gsm8k'"),
         (DatasetSettings("no/such/file.jsonl"), "no/such/file.jsonl does not exist"),
-        (DatasetSettings("gsm8k", data_path="no/such"), "no/such does not exist"),
+        (DatasetSettings("gsm8k", data_path=Path("no/such")), "no/such does not exist"),
         (DatasetSettings("ResponseDataset"), "needs data.data_path"),
         (DatasetSettings("reasoning_gym"), "needs a task"),
         (DatasetSettings("reasoning_gym:chainsum"), "did you mean 'chain_sum'"),

@@ -47,7 +47,7 @@ def test_missing_parts_are_one_sentence(model_folder, tmp_path):
     tokenizer = load_tokenizer(model_folder)
     with pytest.raises(DataError, match=r"model folder .*nothing does not exist"):
         load_tokenizer(tmp_path / "nothing")
-    with pytest.raises(DataError, match="chat template file no.jinja does not exist"):
+    with pytest.raises(DataError, match=r"chat template file no\.jinja does not exist"):
         load_tokenizer(model_folder, "no.jinja")
     (model_folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match="has no weights"):
@@ -67,5 +67,5 @@ def test_missing_parts_are_one_sentence(model_folder, tmp_path):
 def test_tokenizer_larger_than_the_vocabulary_is_refused(model_folder):
     tokenizer = load_tokenizer(model_folder)
     edit_json(model_folder / "config.json", vocab_size=100)
-    with pytest.raises(DataError, match="has 128 tokens but the model .* embeds only 100"):
+    with pytest.raises(DataError, match=r"has 128 tokens but the model .* embeds only 100"):
         validate_model_folder(model_folder, tokenizer)

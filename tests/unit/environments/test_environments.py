@@ -120,3 +120,7 @@ def test_configuration_errors_are_one_sentence(name, settings, message):
     with pytest.raises(EnvironmentConfigError, match=message) as caught:
         make_environment(name, settings)
     assert "\n" not in str(caught.value)
+
+
+def test_docs_show_the_example_as_it_is():
+    assert EXAMPLE.read_text() in (EXAMPLE.parents[1] / "docs" / "environments.md").read_text()
