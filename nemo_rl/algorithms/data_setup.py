@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig, TrainedPolicyConfig
+from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
@@ -76,7 +76,7 @@ def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
     return train, held_out
 
 
-def dataset_settings(config: MasterConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
+def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
     """The data package's settings of one dataset, defaults filled in."""
     keys = {key: value for key in ("input_key", "output_key") if (value := getattr(dataset, key)) is not None}
     return DatasetSettings(
@@ -84,7 +84,7 @@ def dataset_settings(config: MasterConfig, dataset: Any, split: str, held_out: f
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
         split=dataset.split or split,
         subset=dataset.subset,
-        seed=config.grpo.seed if dataset.seed is None else dataset.seed,
+        seed=config.seed if dataset.seed is None else dataset.seed,
         split_validation_size=held_out,
         size=dataset.size,
         task_params=dataset.task_params,

@@ -5,16 +5,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from rich.console import Console
+from rich.table import Table
 
+from nemo_rl.algorithms.evaluation import evaluate
 from nemo_rl.algorithms.grpo import grpo_train
 from nemo_rl.algorithms.run import TrainingRun
 from nemo_rl.algorithms.setup import grpo_run
 from nemo_rl.algorithms.sft import sft_train
 from nemo_rl.algorithms.sft_setup import sft_run
 from nemo_rl.config.plan import describe_plan
-from nemo_rl.config.plan_sft import describe_sft_plan
-from nemo_rl.config.schema import MasterConfig, SFTMasterConfig
+from nemo_rl.config.plan_sft import describe_eval_plan, describe_sft_plan
+from nemo_rl.config.schema import EvalMasterConfig, MasterConfig, SFTMasterConfig
 from nemo_rl.data.errors import DataError
+from nemo_rl.utils.checkpoint_files import CheckpointError
 from nemo_rl.utils.logger import read_history
 from nemo_rl.utils.logging_setup import setup_driver_logging
 from nemo_rl.utils.plots import plot_run
@@ -31,6 +34,23 @@ def run_grpo(config: MasterConfig) -> int:
 def run_sft(config: SFTMasterConfig) -> int:
     """Fine-tune; the process's exit code."""
     return _run(describe_sft_plan(config), sft_run(config), sft_train)
+
+
+def run_eval(config: EvalMasterConfig) -> int:
+    """Evaluate; the process's exit code."""
+    console = Console(stderr=True)
+    setup_driver_logging(console)
+    console.print(describe_eval_plan(config))
+    try:
+        metrics = evaluate(config)
+    except (CheckpointError, DataError) as error:
+        console.print(f"[bold red]error:[/] {error}")
+        return 2
+    table = Table("metric", "value", title="Evaluation")
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.6g}")
+    console.print(table, f"samples and metrics in {config.eval.save_path}")
+    return 0
 
 
 def _run[AnyRun: TrainingRun](

@@ -40,7 +40,7 @@ def rollout_settings(config: MasterConfig, *, validation: bool = False) -> Rollo
     )
 
 
-def environment_settings(config: MasterConfig, name: str) -> EnvironmentSettings:
+def environment_settings(config: EngineConfig, name: str) -> EnvironmentSettings:
     """Settings of the environment `name`; one that the configuration does not mention gets the defaults."""
     given = config.env.named().get(name)
     return EnvironmentSettings() if given is None else EnvironmentSettings(**given.model_dump())

@@ -12,7 +12,7 @@ from nemo_rl.algorithms.run import Publisher, Run
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
 from nemo_rl.algorithms.settings import backend_settings, environment_settings, make_loss, rollout_settings
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig, MasterConfig
 from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import Accelerator, resolve_accelerator, worker_environment
@@ -117,7 +117,7 @@ def rollout_source(config: MasterConfig, data: RunData, runner: RolloutRunner | 
 
 
 @contextmanager
-def open_environments(config: MasterConfig, data: RunData) -> Iterator[dict[str, Environment]]:
+def open_environments(config: EngineConfig, data: RunData) -> Iterator[dict[str, Environment]]:
     """The environments that the data names, each with its grader processes."""
     names = {prompt.env_name for prompt in [*data.train, *data.validation]}
     environments = {name: make_environment(name, environment_settings(config, name)) for name in sorted(names)}

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
-from nemo_rl.config.schema import MasterConfig, WorkerConfig
+from nemo_rl.config.schema import EngineConfig, WorkerConfig
 from nemo_rl.distributed.cluster import reserve
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.placement import Placement, WorkerEnvironment
 from nemo_rl.generation.generation import Generation
 from nemo_rl.generation.vllm.environment import engine_environment
+from nemo_rl.generation.vllm.plain_worker import PlainVllmWorker
 from nemo_rl.generation.vllm.worker import VllmWorker
 from nemo_rl.policy.policy import Policy
 
@@ -27,7 +28,7 @@ class Workers:
 
 @contextmanager
 def start_workers(
-    config: MasterConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
+    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
 ) -> Iterator[Workers]:
     """Policy and engines, built side by side; ended in any case when the context ends."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
@@ -35,7 +36,7 @@ def start_workers(
     with ExitStack() as stack:
         policy, group = _place_policy(config, model_path, accelerator, python, stack, actors_per_bundle=2 if shared else 1)
         generation = None
-        if config.debug.train_from_rollouts is None:
+        if config.has_engine:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
             generation = _start_generation(config, model_path, accelerator, python, stack, policy, group)
         if generation is not None and shared and accelerator.is_cuda:
@@ -61,6 +62,32 @@ def start_policy(
         yield policy
 
 
+@contextmanager
+def start_engines(
+    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment, adapter: str | None
+) -> Iterator[Generation]:
+    """Engines alone, with the weights of `model_path` and maybe a PEFT adapter that vLLM applies."""
+    engines, cpus = GenerationLayout.from_config(config), config.cluster.cpus_per_worker
+    per_engine = engines.tp * engines.pp
+    gpus = float(per_engine) if accelerator.is_cuda else 0.0
+    variables = {**_quiet(), **engine_environment(config.policy.generation, cpu=not accelerator.is_cuda)}
+    with ExitStack() as stack:
+        bundle = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        group = stack.enter_context(reserve([bundle] * engines.replicas, "PACK", "the rollout engines"))
+        placement = Placement(group, python, gpus, cpus, variables)
+        logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
+        actors = [
+            placement.actor(PlainVllmWorker, replica, f"engine {replica}").remote(
+                config, model_path, replica, cpu=not accelerator.is_cuda, adapter=adapter
+            )
+            for replica in range(engines.replicas)
+        ]
+        generation = Generation(config, actors)
+        stack.callback(generation.shutdown)
+        generation.started()
+        yield generation
+
+
 def _place_policy(
     config: WorkerConfig,
     model_path: str,
@@ -83,7 +110,7 @@ def _place_policy(
 
 
 def _start_generation(
-    config: MasterConfig,
+    config: EngineConfig,
     model_path: str,
     accelerator: Accelerator,
     python: WorkerEnvironment,

@@ -18,6 +18,9 @@ class EvalConfig(Section):
         description="`merged`: the trainer merges the adapter and sends whole weights; `native`: vLLM applies it itself.",
     )
     num_tests_per_prompt: int = Field(1, ge=1, description="Responses per problem.")
+    max_rollout_turns: int = Field(
+        1, ge=1, description="Most model turns in one episode; above 1 the environment may answer and the model go on."
+    )
     k_value: int = Field(
         1, ge=1, description="pass@k is reported for this k, besides 1, 2, 4, ... up to the responses."
     )

@@ -48,6 +48,10 @@ class MasterConfig(RootConfig):
     def policy_devices(self) -> int:
         return policy_world_size(self)
 
+    @property
+    def has_engine(self) -> bool:
+        return self.debug.train_from_rollouts is None
+
 
 class SFTMasterConfig(RootConfig):
     """Everything a supervised fine-tuning run needs to know."""
@@ -98,6 +102,10 @@ class EvalMasterConfig(RootConfig):
     @property
     def policy_devices(self) -> int:
         return policy_world_size(self)
+
+    @property
+    def has_engine(self) -> bool:
+        return True
 
     @property
     def checkpointing(self) -> CheckpointingConfig:
