@@ -127,7 +127,7 @@ def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate
             return
         workers = stack.enter_context(start_workers(config, model.path, accelerator, python))
         assert workers.generation is not None
-        workers.policy.load(Path(config.eval.checkpoint) / "policy")
+        workers.policy.load_weights(Path(config.eval.checkpoint) / "policy")
         synchronizer = make_synchronizer(config, workers, accelerator)
         ColocatedPublisher(workers.policy, workers.generation, synchronizer, 0).publish(version=0)
         yield workers.generation.generate

@@ -121,6 +121,10 @@ class Policy:
     def load(self, folder: Path) -> None:
         self.call("load", str(folder))
 
+    def load_weights(self, folder: Path) -> None:
+        """The trainable weights of a checkpoint; optimizer, schedule and random state stay as they are."""
+        self.call("load_weights", str(folder))
+
     def shutdown(self) -> None:
         """End all ranks; safe to call twice and after a failure."""
         calls = [w.shutdown.remote() for w in self.workers]

@@ -160,6 +160,12 @@ class MegatronPolicyWorker:
 
         load_policy(self.model, self.optimization, Path(folder))
 
+    def load_weights(self, folder: str) -> None:
+        """Trainable weights of a checkpoint, without the optimizer's state."""
+        from nemo_rl.policy.megatron.checkpoint import load_weights
+
+        load_weights(self.model, Path(folder))
+
     def save_adapter(self, folder: str) -> None:
         """Write a PEFT folder (adapter_config.json, adapter_model.safetensors)."""
         from nemo_rl.policy.megatron.peft_folder import save_peft_folder
