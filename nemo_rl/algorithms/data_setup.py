@@ -64,7 +64,9 @@ def load_data(config: MasterConfig) -> RunData:
         return RunData(model.path, model.config, model.tokenizer, [], [])
     train, validation = _records(config)
     prompts = _build(config, model.tokenizer, train, config.data.train)
-    held_out = _build(config, model.tokenizer, validation, config.data.validation or config.data.train) if validation else []
+    held_out = (
+        _build(config, model.tokenizer, validation, config.data.validation or config.data.train) if validation else []
+    )
     logger.info("%d training and %d validation prompts", len(prompts), len(held_out))
     return RunData(model.path, model.config, model.tokenizer, prompts, held_out)
 

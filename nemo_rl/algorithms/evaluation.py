@@ -162,7 +162,9 @@ def local_folder(model: str) -> Path:
     try:
         return Path(snapshot_download(model))
     except OSError as error:
-        raise DataError(f"model {model!r} cannot be downloaded ({type(error).__name__}); name a local folder") from error
+        raise DataError(
+            f"model {model!r} cannot be downloaded ({type(error).__name__}); name a local folder"
+        ) from error
 
 
 def rollout_settings(config: EvalMasterConfig) -> RolloutSettings:

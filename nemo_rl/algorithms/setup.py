@@ -50,7 +50,9 @@ def grpo_run(
         logger.info("run directory %s", logger_.run_dir)
         workers_needed = layout.world + engines.world + 1
         stack.enter_context(
-            ray_cluster(config.cluster, workers=workers_needed, gpus=config.cluster.gpus_per_node if accelerator.is_cuda else 0)
+            ray_cluster(
+                config.cluster, workers=workers_needed, gpus=config.cluster.gpus_per_node if accelerator.is_cuda else 0
+            )
         )
         workers = stack.enter_context(start_workers(config, data.model_path, accelerator, python))
         if environments is None:

@@ -1,6 +1,6 @@
 """Supervised fine-tuning: the model imitates the assistant of given conversations, token by token.
 
-    conversations -> batch with the assistant's tokens marked -> -log pi(token), averaged -> new adapters
+conversations -> batch with the assistant's tokens marked -> -log pi(token), averaged -> new adapters
 """
 
 import logging

@@ -53,7 +53,10 @@ def load_sft_data(config: SFTMasterConfig) -> SFTData:
 
 def _conversations(config: SFTMasterConfig, dataset: Any, split: str, tokenizer: Any) -> list[Conversation]:
     default = config.data.default
-    prompt, system = dataset.prompt_file or default.prompt_file, dataset.system_prompt_file or default.system_prompt_file
+    prompt, system = (
+        dataset.prompt_file or default.prompt_file,
+        dataset.system_prompt_file or default.system_prompt_file,
+    )
     prompts = PromptBuilder(
         tokenizer, 0, None if prompt is None else Path(prompt), None if system is None else Path(system)
     )
@@ -75,7 +78,9 @@ def _split(rows: list[Conversation], held_out: float, seed: int) -> tuple[list[C
     """(training, validation): validation is a seeded random part."""
     count = round(held_out * len(rows)) if held_out < 1 else int(held_out)
     if held_out > 0 and not 0 < count < len(rows):
-        raise DataError(f"data.train.split_validation_size={held_out} takes {count} of the {len(rows)} rows of the dataset")
+        raise DataError(
+            f"data.train.split_validation_size={held_out} takes {count} of the {len(rows)} rows of the dataset"
+        )
     chosen = set(random.Random(seed).sample(range(len(rows)), count))
     return [r for i, r in enumerate(rows) if i not in chosen], [rows[i] for i in sorted(chosen)]
 

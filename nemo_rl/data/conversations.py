@@ -86,12 +86,17 @@ class ConversationEncoder:
             )
         if len(kept) < len(examples):
             dropped = len(examples) - len(kept)
-            logger.warning("left out %d of %d conversations longer than %d tokens", dropped, len(examples), self.max_length)
+            logger.warning(
+                "left out %d of %d conversations longer than %d tokens", dropped, len(examples), self.max_length
+            )
         return kept
 
     def _render(self, messages: Sequence[Message], *, prompt: bool) -> str:
         text: str = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=prompt, tokenize=False, **self.template_kwargs
+            [dict(message) for message in messages],
+            add_generation_prompt=prompt,
+            tokenize=False,
+            **self.template_kwargs,
         )
         return text
 

@@ -34,7 +34,9 @@ def start_workers(
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
     shared = config.policy.generation.colocated.enabled
     with ExitStack() as stack:
-        policy, group = _place_policy(config, model_path, accelerator, python, stack, actors_per_bundle=2 if shared else 1)
+        policy, group = _place_policy(
+            config, model_path, accelerator, python, stack, actors_per_bundle=2 if shared else 1
+        )
         generation = None
         if config.has_engine:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)

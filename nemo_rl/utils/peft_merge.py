@@ -41,7 +41,9 @@ def merge_folder(model: Path, adapter: Path, output: Path) -> int:
             merged.add(name)
         save_file(tensors, output / shard.name, metadata)
     if missing := sorted(updates.keys() - merged):
-        raise DataError(f"adapter {adapter} has no place in model {model}: it adapts {missing[0]} and the model lacks it")
+        raise DataError(
+            f"adapter {adapter} has no place in model {model}: it adapts {missing[0]} and the model lacks it"
+        )
     return len(merged)
 
 
@@ -49,7 +51,9 @@ def merged_matrix(weight: torch.Tensor, update: Update, name: str) -> torch.Tens
     """W + scale B A, computed in float32 and rounded once to the weight's dtype."""
     a, b, scale = update
     if (b.shape[0], a.shape[1]) != tuple(weight.shape):
-        raise DataError(f"the adapter's update of {name} is {b.shape[0]} x {a.shape[1]}, the weight {tuple(weight.shape)}")
+        raise DataError(
+            f"the adapter's update of {name} is {b.shape[0]} x {a.shape[1]}, the weight {tuple(weight.shape)}"
+        )
     return (weight.float() + scale * (b.float() @ a.float())).to(weight.dtype)
 
 

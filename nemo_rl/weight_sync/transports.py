@@ -26,7 +26,11 @@ def make_synchronizer(config: EngineConfig, workers: Workers, accelerator: Accel
         generation.call("init_receiver", f"{__name__}:cuda_ipc_receiver", {})
         return WeightSynchronizer(policy, generation, config.weight_sync, config.weight_sync.bucket_bytes or default)
     first_of_node = [_first_on_node(policy.nodes, rank) for rank in range(len(policy.nodes))]
-    policy.call("open_sender", f"{__name__}:shared_memory_sender", {"serving_ranks": [r for r, f in enumerate(first_of_node) if f]})
+    policy.call(
+        "open_sender",
+        f"{__name__}:shared_memory_sender",
+        {"serving_ranks": [r for r, f in enumerate(first_of_node) if f]},
+    )
     generation.call("init_receiver", f"{__name__}:shared_memory_receiver", {})
     return WeightSynchronizer(policy, generation, config.weight_sync, config.weight_sync.bucket_bytes or default)
 

@@ -136,4 +136,3 @@ class VllmWorker:
 
     def shutdown(self) -> None:
         self.engine.llm_engine.engine_core.shutdown()
-

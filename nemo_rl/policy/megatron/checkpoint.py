@@ -28,7 +28,9 @@ def save_policy(model: PolicyModel, optimization: Optimization, folder: Path) ->
 def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
     """Read what `save_policy` wrote, at this or another parallel layout. Collective."""
     _fill_moments(optimization)
-    state = dist_checkpointing.load(_state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False)
+    state = dist_checkpointing.load(
+        _state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False
+    )
     _copy_weights(model, state)
     with _steps_are_loaded_apart(optimization):
         optimization.optimizer.load_state_dict(state["optimizer"])

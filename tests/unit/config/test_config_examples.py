@@ -80,7 +80,11 @@ def test_base_lists_every_key() -> None:
 
 
 def test_base_is_the_schemas_defaults_with_a_prompt_for_mathematics() -> None:
-    differing = {key: value for key, value in leaves(read_with_parents(BASE).tree) if value != get(default_tree(MasterConfig), key)}
+    differing = {
+        key: value
+        for key, value in leaves(read_with_parents(BASE).tree)
+        if value != get(default_tree(MasterConfig), key)
+    }
     assert differing == {"data.default.prompt_file": "examples/prompts/math.txt"}
 
 
