@@ -39,7 +39,8 @@ PAGES = (
         "docs/configuration.md",
         "examples/configs/grpo_math_1B.yaml",
         "run_grpo.py",
-        "Task: OpenMathInstruct-2 on 1 GPU, full fine-tuning. Hardware, time and reward: see grpo_math_1B_megatron.yaml.",
+        "Task: OpenMathInstruct-2 on 1 GPU, full fine-tuning. Hardware, time and reward: see "
+        "grpo_math_1B_megatron.yaml.",
         {"data.default.prompt_file": "examples/prompts/math.txt"},
     ),
     Page(
@@ -47,7 +48,8 @@ PAGES = (
         "docs/configuration-sft.md",
         "examples/configs/sft.yaml",
         "run_sft.py",
-        "Task: GSM8K's solutions on 1 GPU, all parameters. Hardware: 1 GPU with 40 GB or more. Time and loss: not measured yet.",
+        "Task: GSM8K's solutions on 1 GPU, all parameters. Hardware: 1 GPU with 80 GB or more. Reward: none. Time and "
+        "validation loss: not measured yet.",
         {"data.default.prompt_file": "examples/prompts/math.txt"},
     ),
     Page(
@@ -55,7 +57,7 @@ PAGES = (
         "docs/configuration-eval.md",
         "examples/configs/eval.yaml",
         "run_eval.py",
-        "Task: GSM8K's test set. Hardware: 1 GPU with 24 GB or more. Time and accuracy: not measured yet.",
+        "Task: GSM8K's test set. Hardware: 1 GPU with 24 GB or more. Time and reward: not measured yet.",
         {"data.prompt_file": "examples/prompts/math.txt"},
     ),
 )
@@ -161,8 +163,9 @@ def base_yaml(page: Page) -> str:
     """The text of the base configuration: every key with its default and its description."""
     name = page.base.rpartition("/")[2]
     lines = [
-        f"# The base of all configurations of {page.script}: every key with its default and its meaning. Generated from",
-        f"# the schema by tools/generate_config_reference.py; inherit from it (`defaults: {name}`) rather than copy it.",
+        f"# The base of all configurations of {page.script}: every key with its default and its meaning. Generated from "
+        "the",
+        f"# schema by tools/generate_config_reference.py; inherit from it (`defaults: {name}`), do not copy it.",
         *(f"# {line}" for line in textwrap.wrap(page.header, WIDTH - 2)),
     ]
     keys = schema_keys(page.root)

@@ -25,7 +25,8 @@ def describe_sft_plan(config: "SFTMasterConfig") -> str:
 
 def _devices(config: "SFTMasterConfig") -> Iterator[str]:
     layout = ParallelLayout.from_config(config)
-    yield f"{count(config.cluster.num_nodes, 'node')} x {config.cluster.gpus_per_node}, accelerator {config.cluster.accelerator}"
+    cluster = config.cluster
+    yield f"{count(cluster.num_nodes, 'node')} x {cluster.gpus_per_node}, accelerator {cluster.accelerator}"
     axes = f"tensor {layout.tp} x pipeline {layout.pp} x context {layout.cp} x data {layout.dp}"
     yield f"policy: {count(layout.world, 'rank')} = {axes}; no rollout engine"
 
@@ -55,7 +56,8 @@ def _data(config: "SFTMasterConfig") -> Iterator[str]:
 
 
 def _length(config: "SFTMasterConfig") -> Iterator[str]:
-    yield f"ends after {count(config.sft.max_num_steps, 'step')} or {count(config.sft.max_num_epochs, 'epoch')} of the data"
+    sft = config.sft
+    yield f"ends after {count(sft.max_num_steps, 'step')} or {count(sft.max_num_epochs, 'epoch')} of the data"
     yield from file_lines(config)
 
 
@@ -80,7 +82,8 @@ def _problems(config: "EvalMasterConfig") -> Iterator[str]:
     generation, tries = config.policy.generation, config.eval.num_tests_per_prompt
     temperature = generation.temperature if generation.val_temperature is None else generation.val_temperature
     how = "greedily" if temperature == 0 else f"at temperature {temperature:g}"
-    yield f"{config.data.dataset_name}, {count(tries, 'response')} each, sampled {how}, up to {generation.max_new_tokens:,} tokens"
+    length = f"up to {generation.max_new_tokens:,} tokens"
+    yield f"{config.data.dataset_name}, {count(tries, 'response')} each, sampled {how}, {length}"
 
 
 def _files(config: "EvalMasterConfig") -> Iterator[str]:

@@ -9,7 +9,7 @@ from nemo_rl.data.errors import DataError
 
 
 class PromptLoader[Item]:
-    """Endless batches of `num_prompts_per_step` prompts, or of conversations; the incomplete last batch of an epoch is dropped.
+    """Endless batches of `num_prompts_per_step` prompts, or conversations. An epoch's incomplete last batch is dropped.
 
     The order of an epoch is a function of (seed, epoch), so the position alone is the whole state. A generic
     dataloader would checkpoint generator states and worker queues for the same result.

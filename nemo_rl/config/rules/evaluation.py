@@ -31,7 +31,8 @@ def dataset_is_complete(config: "EvalMasterConfig") -> Iterator[str]:
     known = (*BUILT_IN_ENVIRONMENTS, *config.env.__pydantic_extra__)
     if data.env_name is not None and data.env_name not in known:
         allowed = ", ".join(sorted(known))
-        yield f"data.env_name={data.env_name} is not an environment; known are {allowed}{suggestion(data.env_name, known)}"
+        near = suggestion(data.env_name, known)
+        yield f"data.env_name={data.env_name} is not an environment; known are {allowed}{near}"
     for name, environment in config.env.__pydantic_extra__.items():
         if environment.entry_point is None:
             yield f"env.{name} needs an entry_point (package.module:name), as it is not built in"

@@ -15,7 +15,7 @@ class EvalConfig(Section):
     adapter_path: str | None = Field(None, description="Folder of a PEFT adapter for `policy.model_name`.")
     adapter: Literal["merged", "native"] = Field(
         "merged",
-        description="`merged`: the trainer merges the adapter and sends whole weights; `native`: vLLM applies it itself.",
+        description="`merged`: into a temporary copy of the model, in float32; `native`: vLLM applies it itself.",
     )
     num_tests_per_prompt: int = Field(1, ge=1, description="Responses per problem.")
     max_rollout_turns: int = Field(
