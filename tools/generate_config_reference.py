@@ -165,7 +165,7 @@ def base_yaml(page: Page) -> str:
     lines = [
         f"# The base of all configurations of {page.script}: every key with its default and its meaning. Generated from "
         "the",
-        f"# schema by tools/generate_config_reference.py; inherit from it (`defaults: {name}`), do not copy it.",
+        f"# schema by tools/generate_config_reference.py; inherit it (`defaults: {name}`), do not copy it.",
         *(f"# {line}" for line in textwrap.wrap(page.header, WIDTH - 2)),
     ]
     keys = schema_keys(page.root)
