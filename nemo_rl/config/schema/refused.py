@@ -29,7 +29,8 @@ _MOE = "only Megatron's default handling of experts is built"
 _FP8 = "8-bit training is not built; use policy.precision"
 _SAVE = "checkpoints hold Megatron's distributed format; export with examples/converters"
 _DYNAMIC = "dynamic sampling is not built; it would also change the batch that asynchronous GRPO trains on"
-_METRICS = "the engine's metrics are logged always, under performance/"
+_ADVANTAGES = {"name": "grpo", "normalize_rewards": True, "use_leave_one_out_baseline": True, "minus_baseline": True}
+_METRICS = "the engine's throughput is logged always, under performance/; there is no logger of its own"
 
 REFUSED: dict[str, Refused] = {
     "grpo.use_dynamic_sampling": Refused(_DYNAMIC),
@@ -41,7 +42,7 @@ REFUSED: dict[str, Refused] = {
         "disagree on"
     ),
     "grpo.adv_estimator": Refused(
-        "set grpo.normalize_rewards and grpo.use_leave_one_out_baseline instead", off=({"name": "grpo"},)
+        "set grpo.normalize_rewards and grpo.use_leave_one_out_baseline instead", off=({"name": "grpo"}, _ADVANTAGES)
     ),
     "grpo.calculate_advantages_on_gpu": Refused("advantages are a handful of numbers, computed in the driver"),
     "grpo.val_start_at": Refused("use grpo.val_at_start and grpo.val_period", off=(0,)),
