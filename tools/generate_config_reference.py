@@ -163,9 +163,9 @@ def base_yaml(page: Page) -> str:
     """The text of the base configuration: every key with its default and its description."""
     name = page.base.rpartition("/")[2]
     lines = [
-        f"# The base of all configurations of {page.script}: every key with its default and its meaning. Generated from "
-        "the",
-        f"# schema by tools/generate_config_reference.py; inherit it (`defaults: {name}`), do not copy it.",
+        f"# The base of all configurations of {page.script}: each key with its default and meaning. Generated from the "
+        "schema by",
+        f"# tools/generate_config_reference.py; inherit it (`defaults: {name}`), do not copy it.",
         *(f"# {line}" for line in textwrap.wrap(page.header, WIDTH - 2)),
     ]
     keys = schema_keys(page.root)
