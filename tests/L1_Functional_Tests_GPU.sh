@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The functional tests that need a GPU: every tests/functional/*_gpu.sh. Prints a table of results and seconds
-# and fails if one failed. Names of tests as arguments run only those.
+# The functional tests, on GPUs (two, for those that are not colocated): prints a table of results and seconds, fails if one failed.
+# Names of tests as arguments run only those.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source tests/functional/suite.env

@@ -66,7 +66,7 @@ INTRO = """# Configuration of {script}
 
 A run is described by one YAML file and by changes on the command line:
 
-    uv run examples/{script} --config FILE key=value ... [--dry-run]
+    uv run examples/{script} --config FILE key=value ... --dry-run
 
 `--dry-run` prints the resolved configuration and the plan (ranks, devices, batch arithmetic) and exits.
 
