@@ -32,7 +32,7 @@ def learnt(tokenizer: Any, example: Any) -> str:
 
 def test_only_answers_and_their_end_tokens_are_learnt(tokenizer: Any) -> None:
     example = ConversationEncoder(tokenizer, 100).encode(Conversation("row", TWO_TURNS))
-    assert learnt(tokenizer, example) == "8<|im_end|>4<|im_end|>"
+    assert learnt(tokenizer, example) == "8<|end|>4<|end|>"
 
 
 def test_tokens_are_those_of_the_rendered_conversation(tokenizer: Any) -> None:
@@ -54,7 +54,7 @@ def test_end_token_is_added_where_the_template_has_none(tokenizer: Any) -> None:
     conversation = Conversation("row", TWO_TURNS[:2])
     with_end = ConversationEncoder(bare, 100).encode(conversation)
     without = ConversationEncoder(bare, 100, add_eos=False).encode(conversation)
-    assert learnt(bare, with_end) == "8<|im_end|>"
+    assert learnt(bare, with_end) == "8<|end|>"
     assert learnt(bare, without) == "8"
 
 
