@@ -104,8 +104,7 @@ def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
         None if data.system_prompt_file is None else Path(data.system_prompt_file),
         config.policy.tokenizer.chat_template_kwargs,
     )
-    records = load_records(dataset_settings(config, data, "test", 0.0))
-    return builder.build(records if data.size is None else records[: data.size])
+    return builder.build(load_records(dataset_settings(config, data, "test", 0.0)))
 
 
 def run_data(model: LoadedModel, prompts: list[Prompt]) -> RunData:
