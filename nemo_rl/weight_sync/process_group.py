@@ -143,6 +143,9 @@ class ProcessGroupReceiver:
         self.group.broadcast(self.memory[: bucket.nbytes], f"receiving bucket {bucket.index}")
         return self.memory
 
+    def release(self) -> None:
+        """The memory is the engine's own and is kept for the next sync."""
+
     def close(self) -> None:
         if self.group is not None:
             self.group.abandon()

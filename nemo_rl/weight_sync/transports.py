@@ -56,7 +56,9 @@ def make_synchronizer(
 def choose_transport(
     config: MasterConfig, policy: Policy, generation: Generation, accelerator: Accelerator
 ) -> Transport:
-    """Shared devices: shared memory. Own devices: a process group of trainer rank 0 and all engine workers."""
+    """Shared devices: CUDA IPC, on CPU shared memory. Own devices: a process group of trainer rank 0 and all engine workers."""
+    if config.policy.generation.colocated.enabled and accelerator.is_cuda:
+        return Transport(f"{__name__}:cuda_ipc_sender", f"{__name__}:cuda_ipc_receiver")
     if config.policy.generation.colocated.enabled:
         serving = [rank for rank in range(len(policy.nodes)) if _first_on_node(policy.nodes, rank)]
         return Transport(
@@ -86,6 +88,18 @@ def shared_memory_sender(rank: int, serving_ranks: list[int]) -> BucketSender:
 
 def shared_memory_receiver(rank: int, device: torch.device) -> BucketReceiver:
     return SharedMemoryReceiver()
+
+
+def cuda_ipc_sender(rank: int) -> BucketSender:
+    from nemo_rl.weight_sync.cuda_ipc import CudaIpcSender
+
+    return CudaIpcSender()
+
+
+def cuda_ipc_receiver(rank: int, device: torch.device) -> BucketReceiver:
+    from nemo_rl.weight_sync.cuda_ipc import CudaIpcReceiver
+
+    return CudaIpcReceiver(device)
 
 
 def process_group_sender(rank: int, receivers: int, device: str, address: str, deadline_s: float) -> BucketSender:

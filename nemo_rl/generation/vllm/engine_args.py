@@ -61,5 +61,6 @@ def sampling_params(request: GenerationRequest, *, stream: bool) -> Any:
         include_stop_str_in_output=True,
         detokenize=bool(sampling.stop_strings),
         logprobs=0,
+        flat_logprobs=True,  # plain lists: with logprobs=0 one entry a position, that of the sampled token
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )

@@ -78,6 +78,8 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
         """Nothing to prepare: weights are overwritten in place."""
 
     def finish_weight_update(self) -> None:
+        if self.receiver is not None:
+            self.receiver.release()
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 

@@ -72,8 +72,6 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
         qkv_format="thd",
         cu_seqlens_q=bounds,
         cu_seqlens_kv=bounds,
-        cu_seqlens_q_padded=bounds,
-        cu_seqlens_kv_padded=bounds,
         max_seqlen_q=max(spans),
         max_seqlen_kv=max(spans),
     )

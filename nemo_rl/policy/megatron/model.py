@@ -60,7 +60,8 @@ def torch_dtype(precision: str) -> torch.dtype:
 
 def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> PolicyModel:
     """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
-    teach_bridge_local_layers()
+    if not has_transformer_engine():
+        teach_bridge_local_layers()
     bridge = AutoBridge.from_hf_pretrained(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )

@@ -28,6 +28,11 @@ class MegatronPolicyWorker:
         context = ray.get_runtime_context()
         return {"node_id": context.get_node_id(), "ip": ray.util.get_node_ip_address(), "gpu_ids": ray.get_gpu_ids()}
 
+    def prepare(self) -> None:
+        """Not collective: the slow imports, while the engines start."""
+        install_cpu_shim()
+        import nemo_rl.policy.megatron.model  # noqa: F401
+
     def open_store(self) -> int:
         """Not collective, rank 0 of a multi-node run: serve the rendezvous, on a port that the system picks."""
         import torch

@@ -1,0 +1,76 @@
+"""Transport for engines on the trainer's own GPUs: CUDA IPC handles to two buffers, used in turn.
+
+Every training rank serves the engine worker on its GPU; a handle is found by the GPU's UUID, since processes number
+their visible devices differently. Buffers live only while a sync lasts: between syncs the memory belongs to the engine.
+"""
+
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import rebuild_cuda_tensor, reduce_tensor
+
+from nemo_rl.weight_sync.interfaces import Bucket
+
+_DEVICE_ARGUMENT = 6
+"""Position of the device index among the arguments that torch's `reduce_tensor` gives for `rebuild_cuda_tensor`."""
+
+
+def device_uuid(device: torch.device | int) -> str:
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+class CudaIpcSender:
+    """The trainer's end on one GPU."""
+
+    def __init__(self) -> None:
+        self.uuid = device_uuid(torch.cuda.current_device())
+        self.buffers: dict[int, torch.Tensor] = {}
+
+    def buffer(self, index: int, nbytes: int) -> torch.Tensor:
+        slot = index % 2
+        if slot not in self.buffers or self.buffers[slot].numel() < nbytes:
+            self.buffers.pop(slot, None)
+            self.buffers[slot] = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        return self.buffers[slot]
+
+    def handle(self, index: int, nbytes: int) -> dict[str, Any]:
+        torch.cuda.current_stream().synchronize()
+        _, arguments = reduce_tensor(self.buffers[index % 2])
+        return {self.uuid: list(arguments[1:])}  # the first is the tensor class
+
+    def send(self, bucket: Bucket) -> None:
+        """The bytes are already where the receiver looks."""
+
+    def finish(self) -> None:
+        self.buffers.clear()
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        self.finish()
+
+
+class CudaIpcReceiver:
+    """The engine's end; opens the handle that belongs to its own GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.uuid = device_uuid(device)
+        self.current: torch.Tensor | None = None
+
+    def receive(self, bucket: Bucket) -> torch.Tensor:
+        if self.uuid not in bucket.handles:
+            raise ConnectionError(
+                f"no trainer rank shares GPU {self.uuid} with this engine (GPUs of the trainer: {sorted(bucket.handles)})"
+            )
+        arguments = list(bucket.handles[self.uuid])
+        arguments[_DEVICE_ARGUMENT - 1] = self.device.index or 0
+        arguments[0], arguments[1] = torch.Size(arguments[0]), tuple(arguments[1])
+        self.current = rebuild_cuda_tensor(torch.Tensor, *arguments)
+        return self.current
+
+    def release(self) -> None:
+        self.current = None
+
+    def close(self) -> None:
+        self.release()
