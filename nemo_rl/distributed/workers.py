@@ -12,6 +12,7 @@ from nemo_rl.distributed.cluster import reserve
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.placement import Placement, WorkerEnvironment
 from nemo_rl.generation.generation import Generation
+from nemo_rl.generation.vllm.async_worker import VllmAsyncWorker
 from nemo_rl.generation.vllm.environment import engine_environment
 from nemo_rl.generation.vllm.worker import VllmWorker
 from nemo_rl.policy.policy import Policy
@@ -75,18 +76,33 @@ def _start_generation(
         bundle = {"CPU": cpus} | ({"GPU": float(per_engine)} if accelerator.is_cuda else {})
         group = stack.enter_context(reserve([bundle] * engines.replicas, "PACK", "the rollout engines"))
     placement = Placement(group, python, float(per_engine) if accelerator.is_cuda else 0.0, cpus, variables)
-    actors = []
-    for replica in range(engines.replicas):
+
+    def start_replica(replica: int) -> Any:
         first = replica * per_engine
         visible = None
         if colocated and accelerator.is_cuda:
             nodes = policy.nodes[first : first + per_engine]
             visible = ",".join(str(gpu) for node in nodes for gpu in node["gpu_ids"])
-        actor = placement.actor(VllmWorker, first if colocated else replica, f"engine {replica}", visible_gpus=visible)
-        actors.append(actor.remote(config, model_path, replica, cpu=not accelerator.is_cuda))
-    generation = Generation(config, actors)
+        name, bundle = f"engine {replica}", first if colocated else replica
+        if not config.policy.generation.vllm_cfg.async_engine:
+            actor = placement.actor(VllmWorker, bundle, name, visible_gpus=visible)
+        else:
+            # Requests are calls that wait; control calls must never queue behind them.
+            calls = 2 * most_requests(config) + 100
+            actor = placement.actor(VllmAsyncWorker, bundle, name, visible_gpus=visible, max_concurrency=calls)
+        return actor.remote(config, model_path, replica, cpu=not accelerator.is_cuda)
+
+    generation = Generation(config, start_replica, engines.replicas)
     stack.callback(generation.shutdown)
     return generation
+
+
+def most_requests(config: MasterConfig) -> int:
+    """Requests that can be under way at once: collected groups of all admissible ages, and a validation batch."""
+    grpo = config.grpo
+    ages = grpo.async_grpo.max_trajectory_age_steps + 1 if grpo.async_grpo.enabled else 1
+    training = grpo.num_prompts_per_step * grpo.num_generations_per_prompt * ages
+    return training + grpo.val_batch_size * grpo.val_num_generations_per_prompt
 
 
 def _quiet() -> dict[str, str]:

@@ -10,6 +10,7 @@ from nemo_rl.config.layout import GenerationLayout
 from nemo_rl.config.schema import MasterConfig
 from nemo_rl.distributed.calls import gather
 from nemo_rl.distributed.environments import Accelerator
+from nemo_rl.distributed.workers import Workers
 from nemo_rl.generation.generation import Generation
 from nemo_rl.policy.policy import Policy
 from nemo_rl.weight_sync.interfaces import BucketReceiver, BucketSender
@@ -32,10 +33,11 @@ class Transport:
     receiver_settings: Callable[[int], dict[str, Any]] = lambda replica: {}
 
 
-def make_synchronizer(
-    config: MasterConfig, policy: Policy, generation: Generation, accelerator: Accelerator
-) -> WeightSynchronizer:
+def make_synchronizer(config: MasterConfig, workers: Workers, accelerator: Accelerator) -> WeightSynchronizer:
     """Senders on all training ranks, receivers in all engines, and what moves weights from one to the other."""
+    policy, generation = workers.policy, workers.generation
+    if generation is None:
+        raise ValueError("there is no engine to synchronise with")
 
     def connect() -> None:
         """Called again when an engine was replaced: all ends start afresh."""

@@ -9,6 +9,8 @@ def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, 
     if generation.vllm_cfg.async_engine:
         del environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
         environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        # One engine step's outputs are handed to their requests without a pause: weight updates rely on it.
+        environment["VLLM_V1_OUTPUT_PROC_CHUNK_SIZE"] = str(1 << 30)
     if cpu:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if generation.vllm_cfg.enforce_eager:
