@@ -135,8 +135,9 @@ class ProcessGroupReceiver:
     def receive(self, bucket: Bucket) -> torch.Tensor:
         if HANDLE not in bucket.handles:
             raise ConnectionError(f"bucket {bucket.index} does not say which group brings it, but {sorted(bucket.handles)}")
-        if self.joined != bucket.handles[HANDLE]:
-            self._join(*bucket.handles[HANDLE])
+        address = tuple(bucket.handles[HANDLE])  # a list by now, if it crossed to another process of vLLM's
+        if self.joined != address:
+            self._join(*address)
         if self.memory.numel() < bucket.nbytes:
             self.memory = torch.empty(bucket.nbytes, dtype=torch.uint8, device=self.device)
         assert self.group is not None
