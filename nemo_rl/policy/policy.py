@@ -1,7 +1,6 @@
 """The trainer as the driver sees it: one handle over one Ray actor per rank."""
 
 import logging
-import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -82,7 +81,7 @@ class Policy:
         for first in range(0, batch.size, size):
             rows = batch.rows(slice(first, first + size))
             normalizer = Normalizer.of(rows.mask_BT)
-            cut = cut_batch(rows, self.layout.dp, self._cutting("train"))
+            cut = cut_batch(rows, self.layout.dp, CuttingRule.from_config(self.config, self.layout, "train"))
             calls = self._per_rank("train", cut, rows, loss, normalizer)
             replies = gather(calls, "policy.train", STEP_DEADLINE_S)
             for place in self.reporters:
@@ -100,7 +99,7 @@ class Policy:
         return self._logprobs(batch, reference=True)
 
     def _logprobs(self, batch: TrainBatch, reference: bool) -> torch.Tensor:
-        cut = cut_batch(batch, self.layout.dp, self._cutting("logprob"))
+        cut = cut_batch(batch, self.layout.dp, CuttingRule.from_config(self.config, self.layout, "logprob"))
         replies = gather(self._per_rank("logprobs", cut, batch, reference), "policy.logprobs", STEP_DEADLINE_S)
         return cut.restore([replies[place.rank] for place in self.reporters], batch)
 
@@ -109,14 +108,6 @@ class Policy:
         return [
             getattr(self.workers[place.rank], method).remote(shares[place.dp], *args) for place in places(self.layout)
         ]
-
-    def _cutting(self, phase: str) -> CuttingRule:
-        policy = self.config.policy
-        packing = policy.sequence_packing
-        tokens = packing.train_mb_tokens if phase == "train" else packing.logprob_mb_tokens
-        size = policy.train_micro_batch_size if phase == "train" else policy.logprob_batch_size
-        multiple = math.lcm(policy.make_sequence_length_divisible_by, 2 * self.layout.cp if self.layout.cp > 1 else 1)
-        return CuttingRule(size, tokens if packing.enabled else None, packing.algorithm, multiple)
 
     def offload(self, phase: str) -> None:
         self.call("offload", phase)

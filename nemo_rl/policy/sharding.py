@@ -1,10 +1,13 @@
 """Cuts a batch into the micro-batches of each data-parallel rank, by token count, and puts results back in order."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from nemo_rl.config.layout import ParallelLayout
+from nemo_rl.config.schema import MasterConfig
 from nemo_rl.data.packing import balance_by_tokens, equalize_bins, pack_sequences
 from nemo_rl.policy.interfaces import TrainBatch
 
@@ -17,6 +20,16 @@ class CuttingRule:
     packed_tokens: int | None
     algorithm: str = "modified_first_fit_decreasing"
     divisible_by: int = 1
+
+    @classmethod
+    def from_config(cls, config: MasterConfig, layout: ParallelLayout, phase: str) -> "CuttingRule":
+        """The rule of phase "train" or "logprob"."""
+        policy = config.policy
+        packing = policy.sequence_packing
+        tokens = packing.train_mb_tokens if phase == "train" else packing.logprob_mb_tokens
+        size = policy.train_micro_batch_size if phase == "train" else policy.logprob_batch_size
+        multiple = math.lcm(policy.make_sequence_length_divisible_by, 2 * layout.cp if layout.cp > 1 else 1)
+        return cls(size, tokens if packing.enabled else None, packing.algorithm, multiple)
 
 
 @dataclass(frozen=True)

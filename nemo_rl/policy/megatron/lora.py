@@ -18,6 +18,7 @@ from megatron.core import parallel_state
 from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import PeftConfig
+from nemo_rl.policy.megatron.shards import Cut, cut_of, own_piece, whole_shape
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,10 @@ class AdapterSet:
     def _global_name(self, name: str, chunk: int) -> str:
         return _megatron_local_name_to_global(self.modules, get_model_config(self.modules[0]), name, chunk)
 
+    def cut_of(self, name: str) -> Cut | None:
+        """How tensor parallelism cuts the adapter matrix of this global name."""
+        return cut_of(name, self.parameters[name], bool(get_model_config(self.modules[0]).gated_linear_unit))
+
     @contextmanager
     def disabled(self) -> Iterator[None]:
         """Within this context the model computes what its frozen base computes."""
@@ -113,11 +118,12 @@ def initialise_adapters(adapters: AdapterSet, peft: PeftConfig, seed: int) -> No
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-        full = torch.empty(_full_shape(parameter), dtype=torch.float32)
+        cut = adapters.cut_of(name)
+        full = torch.empty(whole_shape(parameter, cut), dtype=torch.float32)
         for matrix in full if full.ndim == 3 else [full]:
             _INIT[method](matrix, generator)
         with torch.no_grad():
-            parameter.copy_(_own_slice(full, parameter))
+            parameter.copy_(own_piece(full, cut))
 
 
 _INIT: dict[str, Callable[[torch.Tensor, torch.Generator], Any]] = {
@@ -126,28 +132,3 @@ _INIT: dict[str, Callable[[torch.Tensor, torch.Generator], Any]] = {
     "normal": lambda w, g: torch.nn.init.normal_(w, std=0.2, generator=g),
     "zero": lambda w, g: torch.nn.init.zeros_(w),
 }
-
-
-def _sharding(parameter: torch.nn.Parameter) -> tuple[int, int, int] | None:
-    """(dimension, ranks, this rank) along which tensor parallelism cuts a parameter; None if it is whole here."""
-    if not getattr(parameter, "tensor_model_parallel", False):
-        return None
-    if not getattr(parameter, "allreduce", True):  # Megatron marks expert parameters so
-        size = parallel_state.get_expert_tensor_parallel_world_size()
-        rank = parallel_state.get_expert_tensor_parallel_rank()
-    else:
-        size = parallel_state.get_tensor_model_parallel_world_size()
-        rank = parallel_state.get_tensor_model_parallel_rank()
-    return (int(parameter.partition_dim), size, rank) if size > 1 else None  # type: ignore[attr-defined]
-
-
-def _full_shape(parameter: torch.nn.Parameter) -> list[int]:
-    shape = list(parameter.shape)
-    if (cut := _sharding(parameter)) is not None:
-        shape[cut[0]] *= cut[1]
-    return shape
-
-
-def _own_slice(full: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    cut = _sharding(parameter)
-    return full if cut is None else full.chunk(cut[1], dim=cut[0])[cut[2]]

@@ -110,6 +110,8 @@ def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -
     provider.params_dtype = provider.pipeline_dtype = provider.autocast_dtype = dtype
     provider.bf16, provider.fp16 = dtype is torch.bfloat16, False
     provider.variable_seq_lengths = megatron.pipeline_model_parallel_size > 1
+    # Megatron refuses the default (allgather) with rows of varying length, even for a model without experts.
+    provider.moe_token_dispatcher_type = "alltoall"
     # Gradients are summed over data-parallel ranks, not averaged: see _finalize_prenormalised_grads.
     provider.calculate_per_token_loss = True
 

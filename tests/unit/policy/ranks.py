@@ -1,0 +1,113 @@
+"""A pool of rank processes for tests: Megatron is imported once per process, then any layout is built in them.
+
+Every job joins fresh process groups through a rendezvous file over gloo and leaves them again. A job that fails or
+overruns its deadline ends all processes, since its other ranks may wait for it in a collective.
+"""
+
+import multiprocessing
+import os
+import pickle
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one rank of a job knows about the job."""
+
+    rank: int
+    world: int
+    rendezvous: str
+
+
+class RankFailure(RuntimeError):
+    """A rank raised; the message is its traceback."""
+
+
+class RankPool:
+    """Runs module-level functions `job(place, *args)` on the ranks of a world, in processes that are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jobs = 0
+        self.processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+
+    def run(self, world: int, job: Callable[..., Any], *args: Any, first: int = 0, deadline_s: float = 150.0) -> list[Any]:
+        """Results in rank order. `first` picks which processes serve: one that has no memory of an earlier job."""
+        while len(self.processes) < first + world:
+            self._start_one()
+        self.jobs += 1
+        rendezvous = f"file://{self.folder}/rendezvous-{os.getpid()}-{self.jobs}"
+        serving = self.processes[first : first + world]
+        for rank, (_, connection) in enumerate(serving):
+            connection.send_bytes(pickle.dumps((job, Place(rank, world, rendezvous), args)))
+        return self._collect([connection for _, connection in serving], time.monotonic() + deadline_s)
+
+    def _collect(self, connections: list[Connection], deadline: float) -> list[Any]:
+        results: dict[int, Any] = {}
+        while len(results) < len(connections):
+            waiting = [c for i, c in enumerate(connections) if i not in results]
+            ready = multiprocessing.connection.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.close()
+                raise TimeoutError(f"ranks {sorted(set(range(len(connections))) - set(results))} did not answer in time")
+            for connection in ready:
+                rank = connections.index(connection)
+                try:
+                    error, results[rank] = pickle.loads(connection.recv_bytes())
+                except EOFError:
+                    error = "the process ended"
+                if error is not None:
+                    self.close()
+                    raise RankFailure(f"rank {rank}: {error}")
+        return [results[rank] for rank in range(len(connections))]
+
+    def _start_one(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.folder / f"rank-process-{len(self.processes)}.log"))
+        process.start()
+        theirs.close()
+        self.processes.append((process, ours))
+
+    def close(self) -> None:
+        for process, connection in self.processes:
+            connection.close()
+            process.kill()
+            process.join()
+        self.processes = []
+
+
+def _serve(connection: Connection, log: Path) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with log.open("w") as file:  # Megatron says much
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    from nemo_rl.policy.megatron.cpu_shim import install
+
+    install()
+    while True:
+        try:
+            job, place, args = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        try:
+            reply = pickle.dumps((None, job(place, *args)))
+        except Exception:
+            reply = pickle.dumps((traceback.format_exc(), None))
+        _leave_groups()
+        connection.send_bytes(reply)
+
+
+def _leave_groups() -> None:
+    import torch
+    from megatron.core import parallel_state
+
+    parallel_state.destroy_model_parallel()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
