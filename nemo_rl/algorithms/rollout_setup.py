@@ -98,7 +98,9 @@ def start_collection(
         rollouts=rollout_settings(config),
         environments={name: environment_settings(config, name) for name in names},
     )
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
     variables = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TOKENIZERS_PARALLELISM": "false"}
     actor = (
         ray.remote(Collector)

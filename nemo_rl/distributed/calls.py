@@ -42,7 +42,9 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
         while waiting:
             done, rest = ray.wait([*waiting, *_watched], num_returns=1, timeout=deadline_s)
             if not done:
-                raise WorkerTimeout(f"{what}: {len(waiting)} of {len(refs)} workers gave no answer within {deadline_s:.0f} s")
+                raise WorkerTimeout(
+                    f"{what}: {len(waiting)} of {len(refs)} workers gave no answer within {deadline_s:.0f} s"
+                )
             if done[0] in _watched:
                 what = _watched[done[0]]
                 ray.get(done[0], timeout=deadline_s)
@@ -51,7 +53,9 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
             ray.get(done[0], timeout=deadline_s)
         return ray.get(list(refs), timeout=deadline_s)
     except (ActorDiedError, RayActorError) as error:
-        raise WorkerDied(f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session") from error
+        raise WorkerDied(
+            f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session"
+        ) from error
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
     except RayTaskError as error:

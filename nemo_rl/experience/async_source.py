@@ -31,7 +31,9 @@ class Collection:
         self.actor, self.generation, self.drain_deadline_s = actor, generation, drain_deadline_s
 
     def call(self, method: str, *args: Any, deadline_s: float = CALL_DEADLINE_S, **kwargs: Any) -> Any:
-        return gather([getattr(self.actor, method).remote(*args, **kwargs)], f"collector.{method}", deadline_s + GRACE_S)[0]
+        return gather(
+            [getattr(self.actor, method).remote(*args, **kwargs)], f"collector.{method}", deadline_s + GRACE_S
+        )[0]
 
     def pause(self, reason: str, drain: bool = False) -> None:
         """With `drain`, returns when engines are idle."""

@@ -58,7 +58,9 @@ class Collector:
     One event loop runs everything here, so that state never changes between two lines without an `await`.
     """
 
-    def __init__(self, settings: CollectorSettings, prompts: Sequence[Prompt], tokenizer: Any, engines: Sequence[Any]) -> None:
+    def __init__(
+        self, settings: CollectorSettings, prompts: Sequence[Prompt], tokenizer: Any, engines: Sequence[Any]
+    ) -> None:
         setup_worker_logging("collector")
         self.settings = settings
         self.prompts = {prompt.prompt_id: prompt for prompt in prompts}
@@ -101,7 +103,9 @@ class Collector:
             return bool(groups or self.pool.dead or self.failure is not None)
 
         if not await self._until(over, deadline_s):
-            raise CollectorStarved(f"no {self.settings.groups_per_step} groups within {deadline_s:.0f} s: {self.describe()}")
+            raise CollectorStarved(
+                f"no {self.settings.groups_per_step} groups within {deadline_s:.0f} s: {self.describe()}"
+            )
         if self.failure is not None:
             raise self.failure
         self._wake()
@@ -159,8 +163,8 @@ class Collector:
             f"{self.buffer.ready} groups are ready, {len(self.tasks)} under way ({_some(list(self.tasks))})",
             f"{self.pool.active} requests are with the engines",
         ]
-        if expiring := self.buffer.expiring() if self.buffer.version is not None else []:
-            doing.append(f"training waits for {_some(expiring)}, which would be too old one step later")
+        if awaited := self.buffer.awaited():
+            doing.append(f"training waits for {_some(awaited)}, which would become too old otherwise")
         if self.pool.dead:
             doing.append(f"engines {sorted(self.pool.dead)} are dead")
         if self.paused is not None:
@@ -203,7 +207,9 @@ class Collector:
     def _generation_failed(self, group_id: str, error: GenerationFailed) -> None:
         self.failures += 1
         self.buffer.drop(group_id, "generation_failed")
-        logger.warning("group %s is dropped (%d of at most %d): %s", group_id, self.failures, self.settings.max_failures, error)
+        logger.warning(
+            "group %s is dropped (%d of at most %d): %s", group_id, self.failures, self.settings.max_failures, error
+        )
         if self.failures > self.settings.max_failures:
             self.failure = error
 

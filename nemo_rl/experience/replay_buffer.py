@@ -69,30 +69,39 @@ class ReplayBuffer:
         del self.entries[group_id]
         self.dropped[reason] += 1
 
-    def expiring(self) -> list[str]:
-        """Groups under way that this step must wait for, since the next one could not train on them any more."""
-        oldest = self._oldest_allowed()
-        return [i for i, entry in self.entries.items() if entry.group is None and entry.version <= oldest]
-
     def take(self) -> list[RolloutGroup] | None:
         """The groups of one step, oldest first and in order of admission among equals; None if it has to wait."""
         if self.version is None:
             return None
-        oldest = self._oldest_allowed()
-        for group_id in [i for i, e in self.entries.items() if e.group is not None and e.version < oldest]:
+        for group_id in [
+            i for i, e in self.entries.items() if e.group is not None and e.version < self.version - self.max_age
+        ]:
             self.drop(group_id, "too_old")
-        done = [(entry.version, i, entry.group) for i, entry in enumerate(self.entries.values()) if entry.group is not None]
-        if self.expiring() or len(done) < self.groups_per_step:
+        chosen = self._oldest_ready()
+        if len(chosen) < self.groups_per_step or self._would_expire(chosen):
             return None
-        chosen = [group for _, _, group in sorted(done, key=lambda item: item[:2])[: self.groups_per_step]]
-        for group in chosen:
-            del self.entries[group.group_id]
         self.taken = True
-        return chosen
+        return [group for group_id in chosen if (group := self.entries.pop(group_id).group) is not None]
 
-    def _oldest_allowed(self) -> int:
+    def awaited(self) -> list[str]:
+        """Groups under way that this step waits for, since later ones could not train on all of them any more."""
+        return self._would_expire(self._oldest_ready()) if self.version is not None else []
+
+    def _oldest_ready(self) -> list[str]:
+        ready = [group_id for group_id, entry in self.entries.items() if entry.group is not None]
+        return sorted(ready, key=lambda group_id: self.entries[group_id].version)[: self.groups_per_step]
+
+    def _would_expire(self, chosen: list[str]) -> list[str]:
+        """If `chosen` are trained on now: groups under way among those for which the following steps have no place in
+        time. The i-th oldest of the rest comes to be trained on at version + 1 + i // groups_per_step."""
         assert self.version is not None
-        return self.version - self.max_age
+        rest = sorted((i for i in self.entries if i not in set(chosen)), key=lambda i: self.entries[i].version)
+        late = [
+            place
+            for place, group_id in enumerate(rest)
+            if self.entries[group_id].version + self.max_age < self.version + 1 + place // self.groups_per_step
+        ]
+        return [i for i in rest[: late[-1] + 1] if self.entries[i].group is None] if late else []
 
 
 def age(group: RolloutGroup, version: int) -> int:

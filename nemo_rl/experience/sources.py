@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from nemo_rl.data.loader import PromptLoader
+from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.experience.interfaces import RolloutGroup
 from nemo_rl.experience.rollouts import RolloutRunner
-from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.experience.store import read_groups, step_files
 
 

@@ -30,7 +30,9 @@ class TransferGroup:
     """One formed group: rank 0 is the trainer, the others are engine workers. Every wait ends by the deadline, or as
     soon as the trainer abandons the group."""
 
-    def __init__(self, store: TCPStore, rank: int, world: int, device: torch.device, address: str, deadline_s: float) -> None:
+    def __init__(
+        self, store: TCPStore, rank: int, world: int, device: torch.device, address: str, deadline_s: float
+    ) -> None:
         self.store, self.rank, self.world, self.deadline_s = store, rank, world, deadline_s
         self._await_members()
         self.group = _make_group(PrefixStore("weights", store), rank, world, device, address, deadline_s)
@@ -51,7 +53,10 @@ class TransferGroup:
         """Forming a group blocks until all are there, so it begins when they are."""
         self.store.set(f"member/{self.rank}", b"here")
         for rank in range(self.world):
-            self._poll(lambda rank=rank: self.store.check([f"member/{rank}"]), f"rank {rank} of the weight transfer did not join")
+            self._poll(
+                lambda rank=rank: self.store.check([f"member/{rank}"]),
+                f"rank {rank} of the weight transfer did not join",
+            )
 
     def _poll(self, done: Any, otherwise: str) -> None:
         start, pause, checked = time.monotonic(), 0.0002, time.monotonic()
@@ -120,7 +125,9 @@ class ProcessGroupSender:
         try:
             sent.result(timeout=2 * self.deadline_s)
         except FutureTimeout as error:
-            raise WeightSyncError(f"the thread that sends weights did not answer within {2 * self.deadline_s:.0f} s") from error
+            raise WeightSyncError(
+                f"the thread that sends weights did not answer within {2 * self.deadline_s:.0f} s"
+            ) from error
 
 
 class ProcessGroupReceiver:
@@ -134,7 +141,9 @@ class ProcessGroupReceiver:
 
     def receive(self, bucket: Bucket) -> torch.Tensor:
         if HANDLE not in bucket.handles:
-            raise ConnectionError(f"bucket {bucket.index} does not say which group brings it, but {sorted(bucket.handles)}")
+            raise ConnectionError(
+                f"bucket {bucket.index} does not say which group brings it, but {sorted(bucket.handles)}"
+            )
         address = tuple(bucket.handles[HANDLE])  # a list by now, if it crossed to another process of vLLM's
         if self.joined != address:
             self._join(*address)
@@ -155,7 +164,9 @@ class ProcessGroupReceiver:
     def _join(self, host: str, port: int) -> None:
         self.close()
         store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_STORE_TIMEOUT)
-        self.group = TransferGroup(store, self.rank, self.world, self.device, _address_towards(host, port), self.deadline_s)
+        self.group = TransferGroup(
+            store, self.rank, self.world, self.device, _address_towards(host, port), self.deadline_s
+        )
         self.joined = (host, port)
 
 
@@ -166,7 +177,12 @@ def _serve_store(address: str) -> TCPStore:
     listener.listen()
     port = listener.getsockname()[1]
     return TCPStore(
-        address, port, is_master=True, wait_for_workers=False, timeout=_STORE_TIMEOUT, master_listen_fd=listener.detach()
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=_STORE_TIMEOUT,
+        master_listen_fd=listener.detach(),
     )
 
 

@@ -13,7 +13,9 @@ logger = logging.getLogger(__name__)
 class ColocatedPublisher:
     """Trainer and engine take turns on the same devices; the one that is idle gives its memory back."""
 
-    def __init__(self, policy: Policy, generation: Generation, synchronizer: WeightSynchronizer, measure_every: int) -> None:
+    def __init__(
+        self, policy: Policy, generation: Generation, synchronizer: WeightSynchronizer, measure_every: int
+    ) -> None:
         self.policy, self.generation, self.synchronizer = policy, generation, synchronizer
         self.measure_every = measure_every
         self.version = 0

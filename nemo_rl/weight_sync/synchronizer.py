@@ -37,7 +37,12 @@ class WeightSynchronizer:
     """
 
     def __init__(
-        self, policy: Policy, generation: Generation, config: WeightSyncConfig, bucket_bytes: int, connect: Callable[[], None]
+        self,
+        policy: Policy,
+        generation: Generation,
+        config: WeightSyncConfig,
+        bucket_bytes: int,
+        connect: Callable[[], None],
     ) -> None:
         self.policy, self.generation, self.config = policy, generation, config
         self.bucket_bytes, self.connect = bucket_bytes, connect

@@ -72,7 +72,8 @@ def choose_transport(
     return Transport(
         f"{__name__}:process_group_sender",
         f"{__name__}:process_group_receiver",
-        shared | {
+        shared
+        | {
             "device": "cuda" if accelerator.is_cuda else "cpu",
             "address": LOOPBACK if len(nodes) == 1 else policy.nodes[0]["ip"],
         },

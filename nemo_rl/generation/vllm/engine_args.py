@@ -10,8 +10,16 @@ CPU_BATCHED_TOKENS = 2048
 EXTENSION = "nemo_rl.generation.vllm.receiver.WorkerExtension"
 
 
-def engine_arguments(generation: GenerationConfig, model_path: str, *, cpu: bool, max_num_seqs: int, seed: int,
-                     trust_remote_code: bool, share_device: bool) -> dict[str, Any]:
+def engine_arguments(
+    generation: GenerationConfig,
+    model_path: str,
+    *,
+    cpu: bool,
+    max_num_seqs: int,
+    seed: int,
+    trust_remote_code: bool,
+    share_device: bool,
+) -> dict[str, Any]:
     """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them."""
     from vllm.config import WeightTransferConfig
 

@@ -45,7 +45,9 @@ class Sampling:
             # A last piece without tokens repeats all log-probabilities, and vLLM may have merged it into this one.
             logprobs = list(completion.logprobs.logprobs)[: len(tokens)]
             if len(logprobs) != len(tokens):
-                raise ValueError(f"{self.request.request_id}: {len(tokens)} tokens came with {len(logprobs)} log-probabilities")
+                raise ValueError(
+                    f"{self.request.request_id}: {len(tokens)} tokens came with {len(logprobs)} log-probabilities"
+                )
             self.tokens += tokens
             self.logprobs += logprobs
             self.versions += [version] * len(tokens)

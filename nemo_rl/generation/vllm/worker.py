@@ -13,6 +13,7 @@ from nemo_rl.weight_sync.interfaces import Bucket
 
 logger = logging.getLogger(__name__)
 
+
 class VllmWorker:
     """Generation replica over vllm.LLM. One call generates a batch; weight updates happen between calls."""
 
@@ -128,4 +129,3 @@ class VllmWorker:
 
     def shutdown(self) -> None:
         self.engine.llm_engine.engine_core.shutdown()
-
