@@ -30,15 +30,12 @@ class Collection:
     def __init__(self, actor: Any, generation: Generation, drain_deadline_s: float) -> None:
         self.actor, self.generation, self.drain_deadline_s = actor, generation, drain_deadline_s
 
-    def call(self, method: str, *args: Any, deadline_s: float = CALL_DEADLINE_S, **kwargs: Any) -> Any:
-        return gather(
-            [getattr(self.actor, method).remote(*args, **kwargs)], f"collector.{method}", deadline_s + GRACE_S
-        )[0]
+    def call(self, method: str, *args: Any, deadline_s: float = CALL_DEADLINE_S) -> Any:
+        return gather([getattr(self.actor, method).remote(*args)], f"collector.{method}", deadline_s + GRACE_S)[0]
 
     def pause(self, reason: str, drain: bool = False) -> None:
         """With `drain`, returns when engines are idle."""
-        deadline = self.drain_deadline_s
-        self.call("pause", reason, drain=drain, deadline_s=deadline)
+        self.call("pause", reason, drain, self.drain_deadline_s, deadline_s=self.drain_deadline_s)
 
     def resume(self, version: int | None = None) -> None:
         self.call("resume", version, self.generation.actors)

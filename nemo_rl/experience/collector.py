@@ -111,7 +111,7 @@ class Collector:
         self._wake()
         return Taken(groups, sorted(self.pool.dead), self.metrics())
 
-    async def pause(self, reason: str, *, drain: bool, deadline_s: float) -> None:
+    async def pause(self, reason: str, drain: bool, deadline_s: float) -> None:
         """Begin no group until `resume`. With `drain`, issue no request either, and return when engines are idle."""
         self.paused = reason
         if not drain:
