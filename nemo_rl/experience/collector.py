@@ -199,7 +199,7 @@ class Collector:
             self._generation_failed(group_id, error)
         except Exception as error:  # travels to the trainer through `run` and `take`
             logger.exception("group %s failed", group_id)
-            self.failure = error
+            self.failure = self.failure or error
         finally:
             self.tasks.pop(group_id, None)
             self._wake()
@@ -211,7 +211,7 @@ class Collector:
             "group %s is dropped (%d of at most %d): %s", group_id, self.failures, self.settings.max_failures, error
         )
         if self.failures > self.settings.max_failures:
-            self.failure = error
+            self.failure = self.failure or error
 
     async def _until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
         """Wait until `condition` holds, looking again at every change; False if the deadline came first."""

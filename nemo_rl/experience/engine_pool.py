@@ -65,14 +65,12 @@ class EnginePool:
                 deaths += 1
                 self._found_dead(replica, actor, error)
                 if deaths > MOST_DEATHS:
-                    raise GenerationFailed(
-                        f"{deaths} engines in a row ended under request {request.request_id}"
-                    ) from error
+                    raise GenerationFailed(f"{deaths} engines in a row ended under {request.request_id}") from error
                 self.reissued += 1
             except TimeoutError as error:
-                raise GenerationFailed(
-                    f"request {request.request_id} was not answered within {self.deadline_s:.0f} s"
-                ) from error
+                raise GenerationFailed(f"{request.request_id}: no answer within {self.deadline_s:.0f} s") from error
+            except Exception as error:
+                raise GenerationFailed(f"{request.request_id}: {error}") from error
 
     async def _pick(self) -> int:
         """The replica with fewest requests. Waits while all are dead or held; the trainer's wait for groups bounds it."""
