@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nemo_rl.algorithms.data_setup import RunData
 from nemo_rl.algorithms.run import Publisher, RolloutSource
@@ -98,9 +99,7 @@ def start_collection(
         rollouts=rollout_settings(config),
         environments={name: environment_settings(config, name) for name in names},
     )
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-        ray.get_runtime_context().get_node_id(), soft=False
-    )
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     variables = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TOKENIZERS_PARALLELISM": "false"}
     actor = (
         ray.remote(Collector)

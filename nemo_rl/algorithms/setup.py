@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from nemo_rl.algorithms.bookkeeping import compatibility
 from nemo_rl.algorithms.data_setup import RunData, load_data

@@ -94,9 +94,10 @@ def reserve(
         ready, _ = ray.wait([group.ready()], timeout=deadline_s)
         if not ready:
             total = {key: sum(b.get(key, 0) for b in bundles) for key in ("CPU", "GPU")}
+            all_, free = ray.cluster_resources(), ray.available_resources()
             raise ClusterError(
-                f"no place for {what} within {deadline_s:.0f} s: it needs {len(bundles)} bundles, {total['GPU']:g} GPUs and "
-                f"{total['CPU']:g} CPUs; the cluster has {ray.cluster_resources()} and free {ray.available_resources()}"
+                f"no place for {what} within {deadline_s:.0f} s: it needs {len(bundles)} bundles, "
+                f"{total['GPU']:g} GPUs and {total['CPU']:g} CPUs; the cluster has {all_} and free {free}"
             )
         yield group
     finally:

@@ -73,7 +73,7 @@ class EnginePool:
                 raise GenerationFailed(f"{request.request_id}: {error}") from error
 
     async def _pick(self) -> int:
-        """The replica with fewest requests. Waits while all are dead or held; the trainer's wait for groups bounds it."""
+        """The replica with fewest requests. Waits while all are dead or held; the trainer's own wait bounds it."""
         while self.held or len(self.dead) == len(self.actors):
             await self._open.wait()
         return min((r for r in range(len(self.actors)) if r not in self.dead), key=lambda r: self.load[r])

@@ -37,7 +37,7 @@ def sample_seed(run_seed: int, group_id: str, sample_index: int, turn: int) -> i
 
 @dataclass
 class Episode:
-    """Alternates: `request`, the engine answers, `append_turn`; `environment_input`, the environment answers, `apply`."""
+    """In turn: `request`, the engine answers, `append_turn`; `environment_input`, the environment answers, `apply`."""
 
     group_id: str
     sample_index: int

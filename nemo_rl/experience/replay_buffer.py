@@ -12,7 +12,7 @@ from nemo_rl.experience.interfaces import RolloutGroup
 
 @dataclass
 class Entry:
-    """One admitted group: `version` is that of its admission, then of its oldest token; `group` comes when it is done."""
+    """One admitted group. `version` is that of its admission, then of its oldest token; `group` is there when done."""
 
     version: int
     group: RolloutGroup | None = None

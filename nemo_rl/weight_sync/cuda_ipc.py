@@ -61,7 +61,8 @@ class CudaIpcReceiver:
     def receive(self, bucket: Bucket) -> torch.Tensor:
         if self.uuid not in bucket.handles:
             raise ConnectionError(
-                f"no trainer rank shares GPU {self.uuid} with this engine (GPUs of the trainer: {sorted(bucket.handles)})"
+                f"no trainer rank shares GPU {self.uuid} with this engine "
+                f"(GPUs of the trainer: {sorted(bucket.handles)})"
             )
         arguments = list(bucket.handles[self.uuid])
         arguments[_DEVICE_ARGUMENT - 1] = self.device.index or 0

@@ -51,7 +51,7 @@ class TransferGroup:
 
     def _await_members(self) -> None:
         """Forming a group blocks until all are there, so it begins when they are."""
-        self.store.set(f"member/{self.rank}", b"here")
+        self.store.set(f"member/{self.rank}", "here")
         for rank in range(self.world):
             self._poll(
                 lambda rank=rank: self.store.check([f"member/{rank}"]),
@@ -107,7 +107,7 @@ class ProcessGroupSender:
         """Receivers that still wait are told; a later run of `open_sender` forms a new group."""
         if not self.serves:
             return
-        self.store.set(_ABANDONED, b"yes")
+        self.store.set(_ABANDONED, "yes")
         self.thread.shutdown(wait=False, cancel_futures=True)
         if self.group is not None:
             self.group.abandon()
@@ -210,7 +210,7 @@ def _make_group(
         nccl = torch.distributed.ProcessGroupNCCL.Options()
         nccl._timeout = timeout
         return torch.distributed.ProcessGroupNCCL(store, rank, world, nccl)
-    gloo = torch.distributed.ProcessGroupGloo._Options()
+    gloo = torch.distributed.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     gloo._timeout = timeout
     gloo._devices = [torch.distributed.ProcessGroupGloo.create_device(hostname=address)]
     return torch.distributed.ProcessGroupGloo(store, rank, world, gloo)

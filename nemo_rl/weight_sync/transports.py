@@ -58,7 +58,7 @@ def make_synchronizer(config: MasterConfig, workers: Workers, accelerator: Accel
 def choose_transport(
     config: MasterConfig, policy: Policy, generation: Generation, accelerator: Accelerator
 ) -> Transport:
-    """Shared devices: CUDA IPC, on CPU shared memory. Own devices: a process group of trainer rank 0 and all engine workers."""
+    """Shared devices: CUDA IPC or shared memory. Own devices: a process group of trainer rank 0 and engine workers."""
     if config.policy.generation.colocated.enabled and accelerator.is_cuda:
         return Transport(f"{__name__}:cuda_ipc_sender", f"{__name__}:cuda_ipc_receiver")
     if config.policy.generation.colocated.enabled:

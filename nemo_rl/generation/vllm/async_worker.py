@@ -129,7 +129,7 @@ class VllmAsyncWorker:
         await self.engine.start_weight_update()
 
     async def _hand_out(self) -> None:
-        """vLLM answers the pause on the channel that brings tokens, after them: so all are in the client's queue by now.
+        """vLLM answers the pause on the channel that brings tokens, after them: all are in the client's queue by now.
 
         Its handler treats what it takes from the queue in one go (VLLM_V1_OUTPUT_PROC_CHUNK_SIZE), and each request's
         own task is due in the next round of the event loop.

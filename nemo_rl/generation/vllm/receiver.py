@@ -148,8 +148,8 @@ class CompareInsteadOfCopy(TorchDispatchMode):
     def raise_on_difference(self, bucket: Bucket) -> None:
         if self.different or not self.compared:
             raise WeightSyncError(
-                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors of bucket "
-                f"{bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
+                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors "
+                f"of bucket {bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
             )
 
 

@@ -38,6 +38,6 @@ class EngineState:
         if why is None and self.receiving is not None:
             why = f"the sync of version {self.receiving} did not finish"
         raise WeightSyncError(
-            f"engine {self.replica} has no complete weights{f' ({why})' if why else ''}: it generates again once a weight "
-            "sync completes"
+            f"engine {self.replica} has no complete weights{f' ({why})' if why else ''}: it generates again "
+            "once a weight sync completes"
         )

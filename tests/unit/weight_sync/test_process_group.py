@@ -20,7 +20,9 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
     return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
-def sync(sender: ProcessGroupSender, receivers: list[ProcessGroupReceiver], tensors: dict[str, torch.Tensor]) -> list[dict]:
+def sync(
+    sender: ProcessGroupSender, receivers: list[ProcessGroupReceiver], tensors: dict[str, torch.Tensor]
+) -> list[dict]:
     """What each receiver got; one bucket holds 8 KB, so that `large` travels alone."""
     stream = BucketStream(tensors.items(), sender, version=1, limit=8192, checksums=False)
     received: list[dict] = [{} for _ in receivers]
