@@ -61,6 +61,7 @@ def configuration(options: argparse.Namespace, folder: str) -> MasterConfig:
                 "train_micro_batch_size": 1,
                 "generation_batch_size": min(rollouts, 1024),
                 "max_total_sequence_length": length,
+                "logprob_chunk_size": options.logits_chunk,
                 "sequence_packing": {
                     "enabled": True,
                     "train_mb_tokens": options.micro_batch_tokens,
@@ -69,7 +70,6 @@ def configuration(options: argparse.Namespace, folder: str) -> MasterConfig:
                 "megatron_cfg": {
                     "activation_checkpointing": options.recompute,
                     "peft": {"enabled": options.rank > 0, "dim": options.rank or 8, "alpha": options.rank or 8},
-                    "apply_rope_fusion": options.rope_fusion,
                     "distributed_data_parallel_config": {"overlap_grad_reduce": False, "overlap_param_gather": False},
                     "optimizer": {"lr": 5e-5},
                 },
@@ -96,7 +96,13 @@ def configuration(options: argparse.Namespace, folder: str) -> MasterConfig:
 def random_prompts(options: argparse.Namespace) -> list[Prompt]:
     draw = random.Random(1)
     return [
-        Prompt(f"random:{i}", ({"role": "user", "content": ""},), tuple(draw.randrange(10, 110) for _ in range(options.input)), "random", {})
+        Prompt(
+            f"random:{i}",
+            ({"role": "user", "content": ""},),
+            tuple(draw.randrange(10, 110) for _ in range(options.input)),
+            "random",
+            {},
+        )
         for i in range(options.prompts * options.steps)
     ]
 
@@ -150,7 +156,12 @@ def medians(history: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.median(line[name] for line in history) for name in names}
 
 
-AGREEMENT = ("train/gen_kl_error", "train/token_mult_prob_error", "train/mean_abs_logprob_error", "train/max_abs_logprob_error")
+AGREEMENT = (
+    "train/gen_kl_error",
+    "train/token_mult_prob_error",
+    "train/mean_abs_logprob_error",
+    "train/max_abs_logprob_error",
+)
 
 
 def arguments() -> argparse.Namespace:
@@ -163,10 +174,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=32, help="LoRA rank on all linears; 0 trains everything")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--precision", default="bfloat16")
-    parser.add_argument("--micro-batch-tokens", type=int, default=16384)
+    parser.add_argument("--micro-batch-tokens", type=int, default=32768)
     parser.add_argument("--memory", type=float, default=0.6, help="share of the GPU for the engine")
     parser.add_argument("--on-policy", action="store_true", help="loss_fn.force_on_policy_ratio: no extra forward pass")
-    parser.add_argument("--rope-fusion", action="store_true")
+    parser.add_argument("--logits-chunk", type=int, default=None)
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--seed-per-sample", action="store_true")
@@ -181,7 +192,9 @@ def main() -> None:
     console = Console(width=140)
     setup_driver_logging(Console(stderr=True))
     result = measure(options)
-    table = Table(title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations}, {options.input} + {options.output} tokens")
+    table = Table(
+        title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations}, {options.input} + {options.output} tokens"
+    )
     table.add_column("median of steps 2..")
     table.add_column("value", justify="right")
     for name, value in result["medians"].items():

@@ -11,9 +11,6 @@ from torch.multiprocessing.reductions import rebuild_cuda_tensor, reduce_tensor
 
 from nemo_rl.weight_sync.interfaces import Bucket
 
-_DEVICE_ARGUMENT = 6
-"""Position of the device index among the arguments that torch's `reduce_tensor` gives for `rebuild_cuda_tensor`."""
-
 
 def device_uuid(device: torch.device | int) -> str:
     return str(torch.cuda.get_device_properties(device).uuid)
@@ -35,8 +32,9 @@ class CudaIpcSender:
 
     def handle(self, index: int, nbytes: int) -> dict[str, Any]:
         torch.cuda.current_stream().synchronize()
-        _, arguments = reduce_tensor(self.buffers[index % 2])
-        return {self.uuid: list(arguments[1:])}  # the first is the tensor class
+        _, shared = reduce_tensor(self.buffers[index % 2])
+        # (class, size, stride, offset, storage class, dtype, device, handle, bytes, offset, needs grad, counter, ...)
+        return {self.uuid: [shared[7], shared[8], shared[9], *shared[11:]]}
 
     def send(self, bucket: Bucket) -> None:
         """The bytes are already where the receiver looks."""
@@ -64,10 +62,11 @@ class CudaIpcReceiver:
                 f"no trainer rank shares GPU {self.uuid} with this engine "
                 f"(GPUs of the trainer: {sorted(bucket.handles)})"
             )
-        arguments = list(bucket.handles[self.uuid])
-        arguments[_DEVICE_ARGUMENT - 1] = self.device.index or 0
-        arguments[0], arguments[1] = torch.Size(arguments[0]), tuple(arguments[1])
-        self.current = rebuild_cuda_tensor(torch.Tensor, *arguments)
+        handle, nbytes, offset, *counters = bucket.handles[self.uuid]
+        self.current = rebuild_cuda_tensor(
+            torch.Tensor, torch.Size([nbytes]), (1,), 0, torch.UntypedStorage, torch.uint8, self.device.index or 0,
+            handle, nbytes, offset, False, *counters,
+        )  # fmt: skip
         return self.current
 
     def release(self) -> None:

@@ -23,7 +23,9 @@ def save_policy(model: PolicyModel, optimization: Optimization, folder: Path) ->
 
 def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
     """Read what `save_policy` wrote, at this or another parallel layout. Collective."""
-    state = dist_checkpointing.load(_state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False)
+    state = dist_checkpointing.load(
+        _state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False
+    )
     for index, module in enumerate(model.modules):
         loaded = state[f"model{index}"]
         with torch.no_grad():

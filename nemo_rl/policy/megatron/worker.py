@@ -66,6 +66,7 @@ class MegatronPolicyWorker:
             divisible_by=policy.make_sequence_length_divisible_by,
             line_divisible_by=policy.sequence_packing.sequence_length_round,
             temperature=policy.generation.temperature,
+            logits_chunk=policy.logprob_chunk_size,
         )
         trainable = sum(p.numel() for p in self.model.trainable().values())
         total = trainable + sum(p.numel() for p in self.model.frozen().values())

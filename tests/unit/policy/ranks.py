@@ -37,7 +37,9 @@ class RankPool:
         self.jobs = 0
         self.processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
 
-    def run(self, world: int, job: Callable[..., Any], *args: Any, first: int = 0, deadline_s: float = 150.0) -> list[Any]:
+    def run(
+        self, world: int, job: Callable[..., Any], *args: Any, first: int = 0, deadline_s: float = 150.0
+    ) -> list[Any]:
         """Results in rank order. `first` picks which processes serve: one that has no memory of an earlier job."""
         while len(self.processes) < first + world:
             self._start_one()
@@ -55,7 +57,9 @@ class RankPool:
             ready = multiprocessing.connection.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.close()
-                raise TimeoutError(f"ranks {sorted(set(range(len(connections))) - set(results))} did not answer in time")
+                raise TimeoutError(
+                    f"ranks {sorted(set(range(len(connections))) - set(results))} did not answer in time"
+                )
             for connection in ready:
                 rank = connections.index(connection)
                 try:
