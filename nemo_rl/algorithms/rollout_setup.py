@@ -14,9 +14,10 @@ from nemo_rl.algorithms.settings import environment_settings, rollout_settings
 from nemo_rl.config.schema import MasterConfig
 from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.calls import gather, watched
+from nemo_rl.distributed.engines import most_requests
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.placement import WorkerEnvironment
-from nemo_rl.distributed.workers import Workers, most_requests
+from nemo_rl.distributed.workers import Workers
 from nemo_rl.environments.interfaces import Environment
 from nemo_rl.experience.async_publisher import CollectingPublisher
 from nemo_rl.experience.async_source import AsyncRollouts, Collection, generate_while_paused

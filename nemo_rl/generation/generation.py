@@ -80,6 +80,7 @@ class Generation:
             dead = self.dead()
             if not dead:
                 return sorted(restarted)
+            self._require_their_nodes(dead)
             logger.warning("starting engine replica(s) %s again", dead)
             for replica in dead:
                 ray.kill(self.actors[replica])
@@ -90,6 +91,15 @@ class Generation:
             except (WorkerDied, EngineLost) as error:
                 logger.warning("an engine ended while it started: %s", error)
         raise WorkerDied(f"engine replica(s) {self.dead()} ended again after each of {MOST_RESTARTS} starts")
+
+    def _require_their_nodes(self, replicas: list[int]) -> None:
+        """A replica has its place on one node; without that node there is nowhere to start it."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        lost = sorted(
+            {self.report[r]["ip"] for r in replicas if self.report and self.report[r]["node_id"] not in alive}
+        )
+        if lost:
+            raise WorkerDied(f"node {', '.join(lost)}, on which engine replica(s) {replicas} ran, left the Ray cluster")
 
     def sleep(self) -> None:
         self.call("sleep")
