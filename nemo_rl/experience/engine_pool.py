@@ -45,11 +45,11 @@ class EnginePool:
         self._set_gate()
 
     def release(self, actors: Sequence[Any]) -> None:
-        """Go on with these replicas; a new handle takes the place of a dead one."""
+        """Go on with these replicas: all are alive, as far as the caller knows."""
         for replica, actor in enumerate(actors):
             if actor is not self.actors[replica]:
                 self.actors[replica], self.load[replica] = actor, 0
-                self.dead.discard(replica)
+        self.dead.clear()
         self.held = False
         self._set_gate()
 
