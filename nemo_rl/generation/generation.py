@@ -95,9 +95,8 @@ class Generation:
     def _require_their_nodes(self, replicas: list[int]) -> None:
         """A replica has its place on one node; without that node there is nowhere to start it."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        lost = sorted(
-            {self.report[r]["ip"] for r in replicas if self.report and self.report[r]["node_id"] not in alive}
-        )
+        places = [self.report[replica] for replica in replicas if self.report]
+        lost = sorted({place["ip"] for place in places if place["node_id"] not in alive})
         if lost:
             raise WorkerDied(f"node {', '.join(lost)}, on which engine replica(s) {replicas} ran, left the Ray cluster")
 
