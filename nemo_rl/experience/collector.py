@@ -102,7 +102,10 @@ class Collector:
                 groups = self.buffer.take() or []
             return bool(groups or self.pool.dead or self.failure is not None)
 
-        if not await self._until(over, deadline_s):
+        if not over():
+            self.buffer.waited_for()
+            self._wake()
+        if not await self._until(lambda: bool(groups) or over(), deadline_s):
             raise CollectorStarved(
                 f"no {self.settings.groups_per_step} groups within {deadline_s:.0f} s: {self.describe()}"
             )
@@ -152,6 +155,7 @@ class Collector:
         dropped = {f"dropped_groups/{reason}": float(n) for reason, n in sorted(self.buffer.dropped.items())}
         return {
             "buffer_size": float(self.buffer.ready),
+            "buffer_depth": float(self.buffer.depth),
             "groups_in_flight": float(len(self.tasks)),
             "reissued_requests": float(self.pool.reissued),
             **dropped,

@@ -22,6 +22,9 @@ class ReplayBuffer:
     """Admits no more groups than training will take before they are older than `max_age`, and has training wait for a
     group that would be too old one step later. So nothing is thrown away for having taken long, which would starve
     long problems; `dropped` counts, by reason, what is thrown away after all.
+
+    `depth` is how many steps generation works ahead. Old rollouts teach less, so it is 1 until training has to wait for
+    groups, then one more, up to `max_age`; and one less when a whole further step lies ready.
     """
 
     def __init__(self, groups_per_step: int, max_age: int) -> None:
@@ -30,6 +33,8 @@ class ReplayBuffer:
         self.dropped: Counter[str] = Counter()
         self.version: int | None = None
         self.taken = False
+        self.depth = 1
+        self.steps = 0
 
     def publish(self, version: int) -> None:
         """The engine has these weights from now on. The same version again changes nothing."""
@@ -41,7 +46,7 @@ class ReplayBuffer:
         """Groups that may be admitted now: none before the first weights."""
         if self.version is None:
             return 0
-        steps = self.max_age + (0 if self.taken else 1)
+        steps = self.depth + (0 if self.taken else 1)
         return max(0, steps * self.groups_per_step - len(self.entries))
 
     @property
@@ -80,8 +85,15 @@ class ReplayBuffer:
         chosen = self._oldest_ready()
         if len(chosen) < self.groups_per_step or self._would_expire(chosen):
             return None
-        self.taken = True
+        self.taken, self.steps = True, self.steps + 1
+        if self.ready >= 2 * self.groups_per_step:
+            self.depth = max(1, self.depth - 1)
         return [group for group_id in chosen if (group := self.entries.pop(group_id).group) is not None]
+
+    def waited_for(self) -> None:
+        """Training came and had to wait. Says nothing when it was the first step, or when a straggler was the cause."""
+        if self.steps and self.ready < self.groups_per_step:
+            self.depth = min(self.depth + 1, self.max_age)
 
     def awaited(self) -> list[str]:
         """Groups under way that this step waits for, since later ones could not train on all of them any more."""

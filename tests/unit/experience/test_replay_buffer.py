@@ -46,13 +46,37 @@ def test_nothing_begins_before_the_first_weights() -> None:
         buffer.admit("a")
 
 
-@pytest.mark.parametrize("max_age", [1, 4])
-def test_room_is_one_step_and_one_for_each_version_of_age(max_age: int) -> None:
-    buffer = ReplayBuffer(groups_per_step=2, max_age=max_age)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_room_is_for_the_present_step_and_the_depth(depth: int) -> None:
+    buffer = ReplayBuffer(groups_per_step=2, max_age=4)
     buffer.publish(0)
-    assert buffer.room == 2 * (max_age + 1)
+    buffer.depth = depth
+    assert buffer.room == 2 * (depth + 1)
     fill(buffer, "abc", version=0)
-    assert buffer.room == 2 * (max_age + 1) - 3
+    assert buffer.room == 2 * (depth + 1) - 3
+
+
+def test_generation_works_further_ahead_when_training_had_to_wait_and_less_when_it_need_not() -> None:
+    buffer = ReplayBuffer(groups_per_step=1, max_age=3)
+    buffer.publish(0)
+    buffer.waited_for()
+    assert buffer.depth == 1  # the first step always waits
+    fill(buffer, "ab", version=0)
+    buffer.take()
+    buffer.publish(1)
+    fill(buffer, "c", version=1)
+    buffer.take()
+    buffer.publish(2)
+    buffer.waited_for()
+    assert buffer.depth == 1  # a group lay ready: not for want of any
+    buffer.take()
+    for _ in range(5):
+        buffer.waited_for()
+    assert buffer.depth == 3
+    buffer.publish(3)
+    fill(buffer, "def", version=3)
+    buffer.take()
+    assert buffer.depth == 2
 
 
 def test_a_group_that_begins_after_the_steps_groups_were_taken_counts_for_the_next_version() -> None:
@@ -114,6 +138,7 @@ def test_under_any_order_of_finishing_nothing_is_dropped_or_older_than_allowed(m
     buffer, begun, trained = ReplayBuffer(per_step, max_age), 0, []
     for version in range(60):
         buffer.publish(version)
+        buffer.depth = rng.randint(1, max_age)
         taken = None
         while taken is None:
             while buffer.room:
