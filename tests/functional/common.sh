@@ -20,7 +20,7 @@ train() {
     shift
     "${PYTHON_COMMAND[@]}" "$REPO/examples/run_grpo.py" --config "${CONFIG:-$config}" \
         logger.log_dir="$OUT/logs" logger.tensorboard_enabled=true checkpointing.checkpoint_dir="$OUT/checkpoints" \
-        "$@" > train.log 2>&1 || { tail -n 40 train.log >&2; echo "$NAME: the run failed, see $OUT/train.log" >&2; exit 1; }
+        "$@" >> train.log 2>&1 || { tail -n 40 train.log >&2; echo "$NAME: the run failed, see $OUT/train.log" >&2; exit 1; }
 }
 
 # check STEP expression...: STEP is the last one, without which the run did not get to its end

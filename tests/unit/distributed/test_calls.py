@@ -26,23 +26,26 @@ class Worker:
         os._exit(7)
 
 
-def traces() -> tuple[set[int], set[str], set[str]]:
-    """Child processes of this one, shared memory, temporary folders of runs."""
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
-    return children, set(os.listdir("/dev/shm")), {path.name for path in Path("/tmp").glob("nrl-*")}
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def traces_on_disk() -> set[str]:
+    """Temporary folders of sessions of this process, and the object stores that a Ray process left behind."""
+    folders = {str(path) for path in Path("/tmp").glob(f"nrl-*/session_*_{os.getpid()}")}
+    return folders | {name for name in os.listdir("/dev/shm") if name.startswith("plasma")}
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A Ray session; afterwards nothing of it may be left."""
-    before = traces()
+    running, left = children(), traces_on_disk()
     logs = tmp_path_factory.mktemp("logs")
     with ray_cluster(ClusterConfig(accelerator="cpu"), workers=2, gpus=0, logs_to=logs):
+        assert traces_on_disk() - left
         yield logs
-    children, memory, folders = (after - earlier for after, earlier in zip(traces(), before, strict=True))
-    assert [psutil.Process(pid).name() for pid in children if psutil.pid_exists(pid)] == []
-    assert not {name for name in memory if name.startswith(("plasma", "psm", "nemo_rl"))}
-    assert not folders
+    assert [psutil.Process(pid).name() for pid in children() - running if psutil.pid_exists(pid)] == []
+    assert not traces_on_disk() - left
 
 
 @pytest.fixture
