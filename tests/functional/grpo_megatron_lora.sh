@@ -3,8 +3,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 STEPS=10
-train "$REPO/examples/configs/grpo_tiny_cpu.yaml" grpo.max_num_steps=6 checkpointing.save_period=6 "$@"
-train "$REPO/examples/configs/grpo_tiny_cpu.yaml" grpo.max_num_steps=$STEPS checkpointing.save_period=6 "$@"
+train "$REPO/examples/configs/grpo_tiny_cpu.yaml" grpo.max_num_steps=6 checkpointing.enabled=true checkpointing.save_period=6 "$@"
+train "$REPO/examples/configs/grpo_tiny_cpu.yaml" grpo.max_num_steps=$STEPS checkpointing.enabled=true checkpointing.save_period=6 "$@"
 grep -q "resumed from .*step_6 at step 6" train.log
 check $STEPS \
     'max(data["train/reward"]) > 0.5' \

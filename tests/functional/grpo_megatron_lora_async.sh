@@ -3,8 +3,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 STEPS=16
-train "$REPO/examples/configs/grpo_tiny_cpu_async.yaml" grpo.max_num_steps=8 checkpointing.save_period=8 "$@"
-train "$REPO/examples/configs/grpo_tiny_cpu_async.yaml" grpo.max_num_steps=$STEPS checkpointing.save_period=8 "$@"
+train "$REPO/examples/configs/grpo_tiny_cpu_async.yaml" grpo.max_num_steps=8 checkpointing.enabled=true checkpointing.save_period=8 "$@"
+train "$REPO/examples/configs/grpo_tiny_cpu_async.yaml" grpo.max_num_steps=$STEPS checkpointing.enabled=true checkpointing.save_period=8 "$@"
 grep -q "resumed from .*step_8 at step 8" train.log
 check $STEPS \
     'max(data["train/reward"]) > 0.5' \

@@ -42,7 +42,7 @@ distributed() {
     ip netns exec $A "${PYTHON_COMMAND[@]}" "$REPO/examples/run_grpo.py" --config "${CONFIG:-$REPO/examples/configs/grpo_tiny_cpu_async.yaml}" \
         logger.log_dir="$OUT/logs" logger.tensorboard_enabled=true checkpointing.checkpoint_dir="$OUT/checkpoints" \
         cluster.ray_address=$IP_A:6379 cluster.num_nodes=2 cluster.gpus_per_node=1 \
-        policy.generation.colocated.resources.num_nodes=1 checkpointing.save_period=2 weight_sync.deadline_s=30 \
+        policy.generation.colocated.resources.num_nodes=1 checkpointing.enabled=true checkpointing.save_period=2 weight_sync.deadline_s=30 \
         grpo.val_at_start=false grpo.val_at_end=false grpo.val_period=0 "$@"
 }
 
