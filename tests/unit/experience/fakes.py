@@ -23,6 +23,14 @@ class FakeTokenizer:
     """Token i is character i."""
 
     eos_token_id = 0
+    eos_token = chr(0)
+
+    def apply_chat_template(self, messages: Sequence[Any], tokenize: bool, add_generation_prompt: bool) -> str:
+        said = "".join(f"<{message['role']}>{message['content']}|" for message in messages)
+        return said + ("<assistant>" if add_generation_prompt else "")
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [ord(character) for character in text]
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         return "".join(map(chr, tokens))
