@@ -93,8 +93,9 @@ class VllmAsyncWorker:
         try:
             async for piece in self.engine.generate(prompt, parameters, sampling.engine_id):
                 sampling.append(piece, self.state.version)
-        except EngineDeadError as error:
-            raise EngineLost(f"the vLLM process of engine {self.state.replica} ended") from error
+        except EngineDeadError:
+            # without vLLM's exception, which whoever receives this one would have to import vLLM for
+            raise EngineLost(f"the vLLM process of engine {self.state.replica} ended") from None
 
     async def _await_weights(self) -> None:
         """While an update is under way new requests wait for it."""
