@@ -59,7 +59,14 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
     except RayTaskError as error:
-        raise error.as_instanceof_cause() from None
+        raise own_error(error) from error
+
+
+def own_error(error: BaseException) -> BaseException:
+    """What a worker raised, without Ray's wrapping, whose text is a whole remote traceback; or `error` itself."""
+    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException) and error.cause is not error:
+        error = error.cause
+    return error
 
 
 def _cause(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
+from nemo_rl.distributed.calls import own_error
 from nemo_rl.generation.interfaces import EngineLost, GenerationOutput, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class EnginePool:
             except TimeoutError as error:
                 raise GenerationFailed(f"{request.request_id}: no answer within {self.deadline_s:.0f} s") from error
             except Exception as error:
-                raise GenerationFailed(f"{request.request_id}: {error}") from error
+                raise GenerationFailed(f"{request.request_id}: {own_error(error)}") from error
 
     async def _pick(self) -> int:
         """The replica with fewest requests. Waits while all are dead or held; the trainer's own wait bounds it."""
