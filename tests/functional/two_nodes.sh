@@ -43,7 +43,7 @@ distributed() {
         logger.log_dir="$OUT/logs" logger.tensorboard_enabled=true checkpointing.checkpoint_dir="$OUT/checkpoints" \
         cluster.ray_address=$IP_A:6379 cluster.num_nodes=2 cluster.gpus_per_node=1 \
         policy.generation.colocated.resources.num_nodes=1 checkpointing.enabled=true checkpointing.save_period=2 weight_sync.deadline_s=30 \
-        grpo.val_at_start=false grpo.val_at_end=false grpo.val_period=0 "$@"
+        grpo.val_at_start=false grpo.val_at_end=false grpo.val_period=0 checkpointing.metric_name=null "$@"
 }
 
 SESSION="$(mktemp -d /tmp/nrl2-XXXX)"
