@@ -22,7 +22,7 @@ from nemo_rl.config.loader import load_config
 from nemo_rl.utils.logging_setup import setup_driver_logging
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kill_engines import engines
+from kill_workers import workers
 
 CONFIG = Path(__file__).parents[2] / "examples" / "configs" / "grpo_tiny_cpu_async.yaml"
 STEPS_AFTER = 3
@@ -42,7 +42,7 @@ class Killer(threading.Thread):
             while self.run_.state.step <= step:
                 time.sleep(0.05)
             time.sleep(self.rng.uniform(0.0, 2.0))
-            alive = engines(psutil.Process())
+            alive = workers(psutil.Process(), "engine")
             if alive:
                 victim = self.rng.choice(alive)
                 self.victims.append(f"step {self.run_.state.step}: {victim.cmdline()[0]}")
