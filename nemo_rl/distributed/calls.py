@@ -54,7 +54,7 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
         return ray.get(list(refs), timeout=deadline_s)
     except (ActorDiedError, RayActorError) as error:
         raise WorkerDied(
-            f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session"
+            f"{what}: a worker process ended ({_cause(error)}); see worker_logs in the run's folder"
         ) from error
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
