@@ -12,9 +12,9 @@ from nemo_rl.algorithms.sft import SFTRun
 from nemo_rl.algorithms.sft_data import load_sft_data
 from nemo_rl.config.schema import SFTMasterConfig
 from nemo_rl.data.loader import PromptLoader
+from nemo_rl.distributed.alone import start_policy
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
-from nemo_rl.distributed.workers import start_policy
 from nemo_rl.utils.logger_backends import check_backends
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,9 @@ def sft_run(config: SFTMasterConfig) -> Iterator[SFTRun]:
         run_logger = stack.enter_context(open_logger(config, checkpoints, resumed))
         logger.info("run directory %s", run_logger.run_dir)
         gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
-        stack.enter_context(ray_cluster(config.cluster, workers=devices + 1, gpus=gpus))
+        stack.enter_context(
+            ray_cluster(config.cluster, workers=devices + 1, gpus=gpus, logs_to=run_logger.run_dir / "worker_logs")
+        )
         policy = stack.enter_context(start_policy(config, data.model.path, accelerator, python))
         run = SFTRun(
             **common_parts(config, data.model.config, policy, accelerator, total, stack),
