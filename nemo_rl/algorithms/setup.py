@@ -3,17 +3,16 @@
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.algorithms.bookkeeping import compatibility
+from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
 from nemo_rl.algorithms.data_setup import RunData, load_data
-from nemo_rl.algorithms.run import Publisher, Run, RunState
+from nemo_rl.algorithms.run import Publisher, Run
+from nemo_rl.algorithms.run_parts import common_parts, open_logger
 from nemo_rl.algorithms.settings import backend_settings, environment_settings, make_loss, rollout_settings
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
-from nemo_rl.config.loader import resolved_yaml
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig, MasterConfig
 from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import Accelerator, resolve_accelerator, worker_environment
@@ -23,14 +22,8 @@ from nemo_rl.environments.registry import make_environment
 from nemo_rl.experience.rollouts import RolloutRunner
 from nemo_rl.experience.sources import GeneratedRollouts, SavedRollouts
 from nemo_rl.utils.checkpoint import CheckpointManager
-from nemo_rl.utils.checkpoint_files import check_compatible
-from nemo_rl.utils.flops import TrainingFlops
 from nemo_rl.utils.logger import RunLogger
 from nemo_rl.utils.logger_backends import check_backends
-from nemo_rl.utils.monitor import SystemMonitor
-from nemo_rl.utils.progress import RunProgress
-from nemo_rl.utils.run_dir import RunOrigin, get_run_dir
-from nemo_rl.utils.stopping import TerminationFlag, TimeoutChecker
 from nemo_rl.weight_sync.publisher import ColocatedPublisher, NoPublisher, SeparatePublisher
 from nemo_rl.weight_sync.transports import make_synchronizer
 
@@ -94,10 +87,8 @@ def assemble(
         else:
             publisher = SeparatePublisher(workers.policy, synchronizer, every)
     source, total = rollout_source(config, data, runner)
-    monitor = SystemMonitor(config.logger.gpu_monitoring.collection_interval) if config.logger.monitor_gpus else None
     return Run(
-        config=config,
-        policy=workers.policy,
+        **common_parts(config, data.model_config, workers.policy, accelerator, total, stack),
         rollouts=source,
         publisher=publisher,
         loss=make_loss(config),
@@ -105,17 +96,11 @@ def assemble(
         validation_prompts=data.validation,
         logger=logger_,
         checkpoints=checkpoints,
-        monitor=stack.enter_context(monitor) if monitor is not None else None,
-        progress=RunProgress(total),
-        termination=stack.enter_context(TerminationFlag()),
-        deadline=TimeoutChecker(config.checkpointing.checkpoint_must_save_by),
-        total_steps=total,
         devices={
             "all": config.cluster.gpus_per_node * config.cluster.num_nodes,
             "policy": layout.world,
             "generation": engines.world,
         },
-        flops=training_flops(config, data, workers, accelerator),
         engines=workers.generation.report if workers.generation is not None else [],
     )
 
@@ -133,49 +118,8 @@ def rollout_source(config: MasterConfig, data: RunData, runner: RolloutRunner | 
     return source, min(grpo.max_num_steps, grpo.max_num_epochs * loader.steps_per_epoch)
 
 
-def training_flops(config: MasterConfig, data: RunData, workers: Workers, accelerator: Accelerator) -> TrainingFlops:
-    model, counts, layout = data.model_config, workers.policy.parameters, ParallelLayout.from_config(config)
-    shards = layout.tp * layout.pp
-    trainable = counts["trainable"] * shards
-    head_dim = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
-    return TrainingFlops(
-        frozen=counts["total"] * shards - trainable,
-        trainable=trainable,
-        layers=model.num_hidden_layers,
-        attention_width=model.num_attention_heads * head_dim,
-        recompute=config.policy.megatron_cfg.activation_checkpointing,
-        device=accelerator.device_name,
-    )
-
-
-def open_checkpoints(config: MasterConfig) -> CheckpointManager | None:
-    settings = config.checkpointing
-    if not settings.enabled:
-        return None
-    return CheckpointManager(
-        settings.checkpoint_dir, settings.metric_name, settings.higher_is_better, settings.keep_top_k
-    )
-
-
-def latest_checkpoint(config: MasterConfig, checkpoints: CheckpointManager | None) -> Path | None:
-    """The checkpoint to resume from, found sound; None for a fresh start."""
-    return None if checkpoints is None else checkpoints.latest(config.checkpointing.fallback_to_previous)
-
-
-def open_logger(config: MasterConfig, checkpoints: CheckpointManager | None, resumed: Path | None) -> RunLogger:
-    origin, step = None, None
-    if resumed is not None and checkpoints is not None:
-        info = checkpoints.load_info(resumed)
-        step = int(info["state"]["step"])
-        origin = RunOrigin(resumed, step, Path(info["run_dir"]))
-    run_dir = get_run_dir(config.logger.log_dir, origin)
-    run_logger = RunLogger(run_dir, config.model_dump(mode="json"), backend_settings(config), step)
-    (run_dir / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
-    return run_logger
-
-
 @contextmanager
-def open_environments(config: MasterConfig, data: RunData) -> Iterator[dict[str, Environment]]:
+def open_environments(config: EngineConfig, data: RunData) -> Iterator[dict[str, Environment]]:
     """The environments that the data names, each with its grader processes."""
     names = {prompt.env_name for prompt in [*data.train, *data.validation]}
     environments = {name: make_environment(name, environment_settings(config, name)) for name in sorted(names)}
@@ -184,14 +128,3 @@ def open_environments(config: MasterConfig, data: RunData) -> Iterator[dict[str,
     finally:
         for environment in environments.values():
             environment.close()
-
-
-def restore(run: Run, checkpoint: Path, checkpoints: CheckpointManager) -> None:
-    """Put weights, optimizer, data position and counters back as they were after the checkpoint's step."""
-    info = checkpoints.load_info(checkpoint)
-    check_compatible(info, compatibility(run))
-    run.policy.load(checkpoint / "policy")
-    run.rollouts.load_state_dict(info["rollouts"])
-    run.state = RunState(**{key: info["state"][key] for key in asdict(RunState())})
-    run.progress = RunProgress(run.total_steps, start_step=run.state.step)
-    logger.info("resumed from %s at step %d", checkpoint, run.state.step)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig, WorkerConfig
 from nemo_rl.distributed.cluster import reserve
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.placement import Placement, WorkerEnvironment
 from nemo_rl.generation.generation import Generation
 from nemo_rl.generation.vllm.environment import engine_environment
+from nemo_rl.generation.vllm.plain_worker import PlainVllmWorker
 from nemo_rl.generation.vllm.worker import VllmWorker
 from nemo_rl.policy.policy import Policy
 
@@ -27,22 +28,17 @@ class Workers:
 
 @contextmanager
 def start_workers(
-    config: MasterConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
+    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
 ) -> Iterator[Workers]:
     """Policy and engines, built side by side; ended in any case when the context ends."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
-    cpus = config.cluster.cpus_per_worker
-    gpu = 1.0 if accelerator.is_cuda else 0.0
     shared = config.policy.generation.colocated.enabled
     with ExitStack() as stack:
-        bundles = [{"CPU": cpus * (2 if shared else 1)} | ({"GPU": gpu} if gpu else {})] * layout.world
-        group = stack.enter_context(reserve(bundles, "PACK", "the policy"))
-        variables = config.policy.megatron_cfg.env_vars or {}
-        policy = Policy(config, model_path, Placement(group, python, gpu, cpus, {**_quiet(), **variables}))
-        stack.callback(policy.shutdown)
-        policy.place()
+        policy, group = _place_policy(
+            config, model_path, accelerator, python, stack, actors_per_bundle=2 if shared else 1
+        )
         generation = None
-        if config.debug.train_from_rollouts is None:
+        if config.has_engine:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
             generation = _start_generation(config, model_path, accelerator, python, stack, policy, group)
         if generation is not None and shared and accelerator.is_cuda:
@@ -56,8 +52,67 @@ def start_workers(
         yield Workers(policy, generation)
 
 
+@contextmanager
+def start_policy(
+    config: WorkerConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
+) -> Iterator[Policy]:
+    """The policy alone, ended in any case when the context ends."""
+    with ExitStack() as stack:
+        policy, _ = _place_policy(config, model_path, accelerator, python, stack, actors_per_bundle=1)
+        logger.info("starting %d policy rank(s): %s", policy.layout.world, policy.layout)
+        policy.started(policy.start())
+        yield policy
+
+
+@contextmanager
+def start_engines(
+    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment, adapter: str | None
+) -> Iterator[Generation]:
+    """Engines alone, with the weights of `model_path` and maybe a PEFT adapter that vLLM applies."""
+    engines, cpus = GenerationLayout.from_config(config), config.cluster.cpus_per_worker
+    per_engine = engines.tp * engines.pp
+    gpus = float(per_engine) if accelerator.is_cuda else 0.0
+    variables = {**_quiet(), **engine_environment(config.policy.generation, cpu=not accelerator.is_cuda)}
+    with ExitStack() as stack:
+        bundle = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        group = stack.enter_context(reserve([bundle] * engines.replicas, "PACK", "the rollout engines"))
+        placement = Placement(group, python, gpus, cpus, variables)
+        logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
+        actors = [
+            placement.actor(PlainVllmWorker, replica, f"engine {replica}").remote(
+                config, model_path, replica, cpu=not accelerator.is_cuda, adapter=adapter
+            )
+            for replica in range(engines.replicas)
+        ]
+        generation = Generation(config, actors)
+        stack.callback(generation.shutdown)
+        generation.started()
+        yield generation
+
+
+def _place_policy(
+    config: WorkerConfig,
+    model_path: str,
+    accelerator: Accelerator,
+    python: WorkerEnvironment,
+    stack: ExitStack,
+    *,
+    actors_per_bundle: int,
+) -> tuple[Policy, Any]:
+    """The policy's actors, not built yet, and the placement group that they are in; one bundle per device."""
+    cpus, gpu = config.cluster.cpus_per_worker, 1.0 if accelerator.is_cuda else 0.0
+    layout = ParallelLayout.from_config(config)
+    bundles = [{"CPU": cpus * actors_per_bundle} | ({"GPU": gpu} if gpu else {})] * layout.world
+    group = stack.enter_context(reserve(bundles, "PACK", "the policy"))
+    variables = config.policy.megatron_cfg.env_vars or {}
+    policy = Policy(config, model_path, Placement(group, python, gpu, cpus, {**_quiet(), **variables}))
+    stack.callback(policy.shutdown)
+    policy.place()
+    return policy, group
+
+
 def _start_generation(
-    config: MasterConfig,
+    config: EngineConfig,
     model_path: str,
     accelerator: Accelerator,
     python: WorkerEnvironment,

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig
 from nemo_rl.data.packing import balance_by_tokens
 from nemo_rl.distributed.calls import gather
 from nemo_rl.generation.interfaces import GenerationOutput, GenerationRequest
@@ -21,7 +21,7 @@ GENERATE_DEADLINE_S = 3600.0
 class Generation:
     """Balanced dispatch over replicas; weight updates and sleep go to all of them."""
 
-    def __init__(self, config: MasterConfig, actors: Sequence[Any]) -> None:
+    def __init__(self, config: EngineConfig, actors: Sequence[Any]) -> None:
         self.config = config
         self.actors = list(actors)
         self.report: list[dict[str, Any]] = []

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig
 from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.distributed.workers import Workers
 from nemo_rl.weight_sync.interfaces import BucketReceiver, BucketSender
@@ -15,7 +15,7 @@ CPU_BUCKET_BYTES = 64 << 20
 CUDA_BUCKET_BYTES = 1 << 30
 
 
-def make_synchronizer(config: MasterConfig, workers: Workers, accelerator: Accelerator) -> WeightSynchronizer:
+def make_synchronizer(config: EngineConfig, workers: Workers, accelerator: Accelerator) -> WeightSynchronizer:
     """Open senders on all training ranks and receivers on all engines."""
     policy, generation = workers.policy, workers.generation
     if generation is None:

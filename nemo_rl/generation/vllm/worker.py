@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig
 from nemo_rl.generation.interfaces import FinishReason, GenerationOutput, GenerationRequest, VersionSpan
 from nemo_rl.utils.logging_setup import setup_worker_logging
 from nemo_rl.weight_sync.interfaces import Bucket, WeightSyncError
@@ -35,7 +35,7 @@ class EngineState:
 class VllmWorker:
     """Generation replica over vllm.LLM. One call generates a batch; weight updates happen between calls."""
 
-    def __init__(self, config: MasterConfig, model_path: str, replica: int, *, cpu: bool) -> None:
+    def __init__(self, config: EngineConfig, model_path: str, replica: int, *, cpu: bool) -> None:
         setup_worker_logging(f"engine {replica}")
         from vllm import LLM
 
@@ -50,7 +50,7 @@ class VllmWorker:
                 model_path,
                 cpu=cpu,
                 max_num_seqs=policy.generation_batch_size,
-                seed=config.grpo.seed + replica,
+                seed=config.seed + replica,
                 trust_remote_code=policy.trust_remote_code,
                 share_device=policy.generation.colocated.enabled,
             )

@@ -11,7 +11,7 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.utils import get_model_config
 
-from nemo_rl.config.schema import PolicyConfig
+from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters
 
@@ -59,7 +59,7 @@ def torch_dtype(precision: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
 
-def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> PolicyModel:
+def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) -> PolicyModel:
     """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
     if not has_transformer_engine():
         teach_bridge_local_layers()
@@ -99,7 +99,7 @@ def _finalize_prenormalised_grads(chunks: list[Any], num_tokens: Any = None, **g
     finalize_model_grads(chunks, None, **groups)
 
 
-def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -> None:
+def _configure_layout(provider: Any, policy: TrainedPolicyConfig, dtype: torch.dtype) -> None:
     megatron = policy.megatron_cfg
     provider.tensor_model_parallel_size = megatron.tensor_model_parallel_size
     provider.pipeline_model_parallel_size = megatron.pipeline_model_parallel_size
@@ -117,7 +117,7 @@ def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -
     provider.calculate_per_token_loss = True
 
 
-def _configure_kernels(provider: Any, policy: PolicyConfig) -> None:
+def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
     megatron = policy.megatron_cfg
     provider.apply_rope_fusion = (
         has_transformer_engine() if megatron.apply_rope_fusion is None else megatron.apply_rope_fusion
@@ -149,7 +149,7 @@ def has_transformer_engine() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("transformer_engine") is not None
 
 
-def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:
+def _ddp_config(policy: TrainedPolicyConfig) -> DistributedDataParallelConfig:
     ddp, optimizer = policy.megatron_cfg.distributed_data_parallel_config, policy.megatron_cfg.optimizer
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=ddp.grad_reduce_in_fp32,
@@ -160,7 +160,7 @@ def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:
     )
 
 
-def initialise_parallel_state(policy: PolicyConfig, seed: int) -> None:
+def initialise_parallel_state(policy: TrainedPolicyConfig, seed: int) -> None:
     """Create Megatron's process groups over the default group and seed its RNG trackers. Collective."""
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 

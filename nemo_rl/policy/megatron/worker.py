@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import WorkerConfig
 from nemo_rl.policy.megatron.cpu_shim import install as install_cpu_shim
 from nemo_rl.utils.logging_setup import setup_worker_logging
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class MegatronPolicyWorker:
     """All methods are collective over the training ranks unless they say otherwise."""
 
-    def __init__(self, config: MasterConfig, model_path: str, rank: int, world: int) -> None:
+    def __init__(self, config: WorkerConfig, model_path: str, rank: int, world: int) -> None:
         setup_worker_logging(f"policy {rank}")
         self.config, self.model_path, self.rank, self.world = config, model_path, rank, world
         self.stream: Any = None
@@ -51,7 +51,7 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.optimizer import build_optimization
         from nemo_rl.policy.megatron.reference import ReferenceKind, ReferencePolicy
 
-        policy, seed = self.config.policy, self.config.grpo.seed
+        policy, seed = self.config.policy, self.config.seed
         store = getattr(self, "store", None)
         join_training_ranks(rendezvous, self.rank, self.world, store)
         initialise_parallel_state(policy, seed)
@@ -73,7 +73,7 @@ class MegatronPolicyWorker:
             packed=policy.sequence_packing.enabled,
             divisible_by=policy.make_sequence_length_divisible_by,
             line_divisible_by=policy.sequence_packing.sequence_length_round,
-            temperature=policy.generation.temperature,
+            temperature=self.config.temperature,
             logits_chunk=policy.logprob_chunk_size,
         )
 
@@ -165,6 +165,12 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.checkpoint import load_policy
 
         load_policy(self.model, self.optimization, Path(folder))
+
+    def load_weights(self, folder: str) -> None:
+        """Trainable weights of a checkpoint, without the optimizer's state."""
+        from nemo_rl.policy.megatron.checkpoint import load_weights
+
+        load_weights(self.model, Path(folder))
 
     def save_adapter(self, folder: str) -> None:
         """Write a PEFT folder (adapter_config.json, adapter_model.safetensors)."""
