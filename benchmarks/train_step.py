@@ -64,8 +64,12 @@ def random_batch(options: argparse.Namespace) -> TrainBatch:
     )
 
 
-def measure(worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfig, options: argparse.Namespace) -> dict[str, Any]:
-    rule = CuttingRule(1, config.policy.sequence_packing.train_mb_tokens, divisible_by=config.policy.make_sequence_length_divisible_by)
+def measure(
+    worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfig, options: argparse.Namespace
+) -> dict[str, Any]:
+    rule = CuttingRule(
+        1, config.policy.sequence_packing.train_mb_tokens, divisible_by=config.policy.make_sequence_length_divisible_by
+    )
     rows = cut_batch(batch, 1, rule).rows_of(0, batch)
     loss, normalizer = make_loss(config), Normalizer.of(batch.mask_BT)
     seconds = []
@@ -120,7 +124,9 @@ def profile(worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfi
         _wait()
     key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     table: str = trace.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=60)
-    path.write_text(table + "\n" + trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=60))
+    path.write_text(
+        table + "\n" + trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=60)
+    )
     return table
 
 
@@ -134,7 +140,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--recompute", action="store_true")
-    parser.add_argument("--variants", default="16384:,32768:8192", help="micro-batch tokens:logits chunk, comma separated")
+    parser.add_argument(
+        "--variants", default="16384:,32768:8192", help="micro-batch tokens:logits chunk, comma separated"
+    )
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

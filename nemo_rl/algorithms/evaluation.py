@@ -22,8 +22,9 @@ from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.distributed.cluster import ray_cluster
+from nemo_rl.distributed.engines import plain_engines
 from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
-from nemo_rl.distributed.workers import start_engines, start_workers
+from nemo_rl.distributed.workers import start_workers
 from nemo_rl.experience.interfaces import RolloutGroup
 from nemo_rl.experience.rollouts import Generate, RolloutRunner, RolloutSettings
 from nemo_rl.generation.interfaces import SamplingSettings
@@ -122,7 +123,7 @@ def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate
         stack.enter_context(ray_cluster(config.cluster, workers=2 * config.policy_devices + 1, gpus=gpus))
         if config.eval.checkpoint is None:
             path, adapter = stack.enter_context(weights_on_disk(config, model))
-            generation = stack.enter_context(start_engines(config, path, accelerator, python, adapter))
+            generation = stack.enter_context(plain_engines(config, path, accelerator, python, adapter))
             yield generation.generate
             return
         workers = stack.enter_context(start_workers(config, model.path, accelerator, python))

@@ -3,7 +3,7 @@
 from nemo_rl.algorithms.losses import ClippedPGLoss
 from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainingConfig
 from nemo_rl.environments.settings import EnvironmentSettings
-from nemo_rl.experience.rollouts import RolloutSettings
+from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.generation.interfaces import SamplingSettings
 from nemo_rl.utils.logger_backends import BackendSettings, MlflowSettings, WandbSettings
 

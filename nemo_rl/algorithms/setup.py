@@ -3,29 +3,25 @@
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
 from nemo_rl.algorithms.data_setup import RunData, load_data
-from nemo_rl.algorithms.run import Publisher, Run
+from nemo_rl.algorithms.rollout_setup import connect_rollouts
+from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
-from nemo_rl.algorithms.settings import backend_settings, environment_settings, make_loss, rollout_settings
+from nemo_rl.algorithms.settings import backend_settings, environment_settings, make_loss
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
 from nemo_rl.config.schema import EngineConfig, MasterConfig
-from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import Accelerator, resolve_accelerator, worker_environment
+from nemo_rl.distributed.placement import WorkerEnvironment
 from nemo_rl.distributed.workers import Workers, start_workers
 from nemo_rl.environments.interfaces import Environment
 from nemo_rl.environments.registry import make_environment
-from nemo_rl.experience.rollouts import RolloutRunner
-from nemo_rl.experience.sources import GeneratedRollouts, SavedRollouts
 from nemo_rl.utils.checkpoint import CheckpointManager
 from nemo_rl.utils.logger import RunLogger
 from nemo_rl.utils.logger_backends import check_backends
-from nemo_rl.weight_sync.publisher import ColocatedPublisher, NoPublisher, SeparatePublisher
-from nemo_rl.weight_sync.transports import make_synchronizer
+from nemo_rl.utils.timer import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +45,14 @@ def grpo_run(
         layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
         logger.info("run directory %s", logger_.run_dir)
         workers_needed = layout.world + engines.world + 1
+        gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
         stack.enter_context(
-            ray_cluster(
-                config.cluster, workers=workers_needed, gpus=config.cluster.gpus_per_node if accelerator.is_cuda else 0
-            )
+            ray_cluster(config.cluster, workers=workers_needed, gpus=gpus, logs_to=logger_.run_dir / "worker_logs")
         )
         workers = stack.enter_context(start_workers(config, data.model_path, accelerator, python))
         if environments is None:
             environments = stack.enter_context(open_environments(config, data))
-        run = assemble(config, data, workers, environments, logger_, checkpoints, accelerator, stack)
+        run = assemble(config, data, workers, environments, logger_, checkpoints, accelerator, python, stack)
         if resumed is not None and checkpoints is not None:
             restore(run, resumed, checkpoints)
         with stack:
@@ -72,30 +67,23 @@ def assemble(
     logger_: RunLogger,
     checkpoints: CheckpointManager | None,
     accelerator: Accelerator,
+    python: WorkerEnvironment,
     stack: ExitStack,
 ) -> Run:
     """Connect the components."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
-    runner = None
-    publisher: Publisher = NoPublisher()
-    if workers.generation is not None:
-        runner = RolloutRunner(workers.generation.generate, environments, data.tokenizer)
-        synchronizer = make_synchronizer(config, workers, accelerator)
-        every = config.weight_sync.measure_every
-        if config.policy.generation.colocated.enabled:
-            publisher = ColocatedPublisher(workers.policy, workers.generation, synchronizer, every)
-        else:
-            publisher = SeparatePublisher(workers.policy, synchronizer, every)
-    source, total = rollout_source(config, data, runner)
+    timer = Timer()
+    parts = connect_rollouts(config, data, workers, environments, accelerator, python, timer, stack)
     return Run(
-        **common_parts(config, data.model_config, workers.policy, accelerator, total, stack),
-        rollouts=source,
-        publisher=publisher,
+        **common_parts(config, data.model_config, workers.policy, accelerator, parts.steps, stack),
+        rollouts=parts.source,
+        publisher=parts.publisher,
         loss=make_loss(config),
-        runner=runner,
+        runner=parts.runner,
         validation_prompts=data.validation,
         logger=logger_,
         checkpoints=checkpoints,
+        timer=timer,
         devices={
             "all": config.cluster.gpus_per_node * config.cluster.num_nodes,
             "policy": layout.world,
@@ -103,19 +91,6 @@ def assemble(
         },
         engines=workers.generation.report if workers.generation is not None else [],
     )
-
-
-def rollout_source(config: MasterConfig, data: RunData, runner: RolloutRunner | None) -> tuple[Any, int]:
-    """The source of groups, and how many steps it has: limited by steps and by epochs."""
-    grpo = config.grpo
-    if config.debug.train_from_rollouts is not None:
-        saved = SavedRollouts(Path(config.debug.train_from_rollouts))
-        return saved, min(grpo.max_num_steps, len(saved.files))
-    if runner is None:
-        raise ValueError("generating rollouts needs an engine")
-    loader = PromptLoader(data.train, grpo.num_prompts_per_step, config.data.shuffle, grpo.seed)
-    source = GeneratedRollouts(loader, runner, rollout_settings(config), grpo.num_generations_per_prompt)
-    return source, min(grpo.max_num_steps, grpo.max_num_epochs * loader.steps_per_epoch)
 
 
 @contextmanager

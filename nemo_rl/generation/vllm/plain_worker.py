@@ -6,7 +6,8 @@ from typing import Any
 
 from nemo_rl.config.schema import EngineConfig
 from nemo_rl.generation.interfaces import GenerationOutput, GenerationRequest
-from nemo_rl.generation.vllm.worker import EngineState, VllmWorker
+from nemo_rl.generation.vllm.state import EngineState
+from nemo_rl.generation.vllm.worker import VllmWorker
 from nemo_rl.utils.jsonio import read_json
 from nemo_rl.utils.logging_setup import setup_worker_logging
 

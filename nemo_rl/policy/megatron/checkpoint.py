@@ -148,7 +148,10 @@ def _create_moments(optimization: Optimization) -> None:
 
 def _about(model: PolicyModel) -> dict[str, Any]:
     """What a checkpoint must agree with whoever loads it."""
-    about: dict[str, Any] = {"precision": str(model.dtype).removeprefix("torch."), "adapters": model.adapters is not None}
+    about: dict[str, Any] = {
+        "precision": str(model.dtype).removeprefix("torch."),
+        "adapters": model.adapters is not None,
+    }
     if model.adapters is not None:
         lora = model.adapters.lora
         about |= {"dim": lora.dim, "alpha": lora.alpha, "target_modules": list(lora.target_modules)}

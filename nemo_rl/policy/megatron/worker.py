@@ -114,9 +114,11 @@ class MegatronPolicyWorker:
             )
 
     def open_sender(self, factory: str, settings: dict[str, Any]) -> None:
-        """Make this rank's end of the weight transport: "module:function" with `settings`."""
+        """Make this rank's end of the weight transport: "module:function" with `settings`. Closes an earlier one."""
         import importlib
 
+        if hasattr(self, "sender"):
+            self.sender.close()
         module, _, function = factory.partition(":")
         self.sender = getattr(importlib.import_module(module), function)(rank=self.rank, **settings)
 
