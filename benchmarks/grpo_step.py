@@ -193,7 +193,8 @@ def main() -> None:
     setup_driver_logging(Console(stderr=True))
     result = measure(options)
     table = Table(
-        title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations}, {options.input} + {options.output} tokens"
+        title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations} rollouts, "
+        f"{options.input} + {options.output} tokens"
     )
     table.add_column("median of steps 2..")
     table.add_column("value", justify="right")

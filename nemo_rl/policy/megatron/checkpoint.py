@@ -5,7 +5,7 @@ Any parallel layout reads what any other wrote. The frozen base is not written: 
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from megatron.core import dist_checkpointing
@@ -87,7 +87,7 @@ def _model_state(model: PolicyModel) -> dict[str, Any]:
     state: dict[str, Any] = {}
     for index, module in enumerate(model.modules):
         wanted = _trainable(module)
-        sharded = module.sharded_state_dict(metadata=dict(_METADATA))
+        sharded: dict[str, Any] = cast(Any, module).sharded_state_dict(metadata=dict(_METADATA))
         if lost := sorted(wanted.keys() - sharded.keys()):
             raise CheckpointError(f"{len(lost)} trainable tensors have no place in a checkpoint, first: {lost[0]}")
         state[f"model{index}"] = {name: sharded[name] for name in wanted}

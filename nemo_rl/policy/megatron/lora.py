@@ -103,7 +103,7 @@ class AdapterSet:
             )
         if not trained and parallel_state.get_pipeline_model_parallel_world_size() == 1:
             raise AdapterError(
-                f"policy.megatron_cfg.peft.target_modules = {self.lora.target_modules} matches no linear of this model; "
+                f"policy.megatron_cfg.peft.target_modules={self.lora.target_modules} fits no linear of this model; "
                 f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
             )
 
