@@ -21,8 +21,8 @@ from nemo_rl.data.datasets.registry import load_records
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
-from nemo_rl.distributed.alone import start_plain_engines
 from nemo_rl.distributed.cluster import ray_cluster
+from nemo_rl.distributed.engines import plain_engines
 from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
 from nemo_rl.distributed.workers import start_workers
 from nemo_rl.experience.interfaces import RolloutGroup
@@ -105,7 +105,8 @@ def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
         None if data.system_prompt_file is None else Path(data.system_prompt_file),
         config.policy.tokenizer.chat_template_kwargs,
     )
-    return builder.build(load_records(dataset_settings(config, data, "test", 0.0)))
+    records = load_records(dataset_settings(config, data, "test", 0.0))
+    return builder.build(records if data.size is None else records[: data.size])
 
 
 def run_data(model: LoadedModel, prompts: list[Prompt]) -> RunData:
@@ -122,7 +123,7 @@ def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate
         stack.enter_context(ray_cluster(config.cluster, workers=2 * config.policy_devices + 1, gpus=gpus))
         if config.eval.checkpoint is None:
             path, adapter = stack.enter_context(weights_on_disk(config, model))
-            generation = stack.enter_context(start_plain_engines(config, path, accelerator, python, adapter))
+            generation = stack.enter_context(plain_engines(config, path, accelerator, python, adapter))
             yield generation.generate
             return
         workers = stack.enter_context(start_workers(config, model.path, accelerator, python))

@@ -76,7 +76,6 @@ def assemble(
     parts = connect_rollouts(config, data, workers, environments, accelerator, python, timer, stack)
     return Run(
         **common_parts(config, data.model_config, workers.policy, accelerator, parts.steps, stack),
-        timer=timer,
         rollouts=parts.source,
         publisher=parts.publisher,
         loss=make_loss(config),
@@ -84,6 +83,7 @@ def assemble(
         validation_prompts=data.validation,
         logger=logger_,
         checkpoints=checkpoints,
+        timer=timer,
         devices={
             "all": config.cluster.gpus_per_node * config.cluster.num_nodes,
             "policy": layout.world,

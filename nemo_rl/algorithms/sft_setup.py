@@ -12,9 +12,9 @@ from nemo_rl.algorithms.sft import SFTRun
 from nemo_rl.algorithms.sft_data import load_sft_data
 from nemo_rl.config.schema import SFTMasterConfig
 from nemo_rl.data.loader import PromptLoader
-from nemo_rl.distributed.alone import start_policy
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
+from nemo_rl.distributed.workers import start_policy
 from nemo_rl.utils.logger_backends import check_backends
 
 logger = logging.getLogger(__name__)

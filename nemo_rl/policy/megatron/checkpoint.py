@@ -1,133 +1,197 @@
-"""Policy state on disk in Megatron's distributed checkpoint format: trainable weights, optimizer, schedule, RNG."""
+"""Policy state on disk in Megatron's distributed checkpoint format: trainable weights, optimizer, schedule, RNG.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+Any parallel layout reads what any other wrote. The frozen base is not written: it is where it always was.
+"""
+
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from megatron.core import dist_checkpointing, parallel_state
-from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core import dist_checkpointing
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
+from torch.distributed.checkpoint.api import CheckpointException
 
 from nemo_rl.policy.megatron.model import PolicyModel
 from nemo_rl.policy.megatron.optimizer import Optimization
+from nemo_rl.utils.checkpoint_files import CheckpointError
 
-_METADATA = {"distrib_optim_sharding_type": "fully_reshardable", "chained_optim_avoid_prefix": True}
+logger = logging.getLogger(__name__)
+
+# `fully_reshardable` is the form of the distributed optimizer's state that any TP, PP and DP size can read.
+# Layers get names of their own, since not all of them need have adapters.
+_METADATA: dict[str, Any] = {  # always handed over as a copy: Megatron adds process groups to it
+    "distrib_optim_sharding_type": "fully_reshardable",
+    "distrib_optim_fully_reshardable_mem_efficient": False,
+    "chained_optim_avoid_prefix": True,
+    "non_homogeneous_layers": True,
+    "singleton_local_shards": False,
+}
 
 
 def save_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
-    """Write this rank's part. With adapters only they are written: the base is where it always was. Collective."""
+    """Write the state of all ranks to `folder`. Collective."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.distributed.barrier()
-    dist_checkpointing.save(_state(model, optimization, is_loading=False), str(folder), validate_access_integrity=False)
+    state = _state(model, optimization, is_loading=False) | {"about": _about(model), "rng": _gather_rng()}
+    # Rank 0's common part differs from other ranks' by design (param groups of its stage): no check that they agree.
+    dist_checkpointing.save(state, str(folder), validate_access_integrity=False, content_metadata=dict(_METADATA))
     torch.distributed.barrier()
 
 
 def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
-    """Read what `save_policy` wrote, at this or another parallel layout. Collective."""
-    _fill_moments(optimization)
-    state = dist_checkpointing.load(
-        _state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False
-    )
+    """Read what `save_policy` wrote, at this or another parallel layout. Collective.
+
+    Raises CheckpointError if the folder is damaged or belongs to other adapters.
+    """
+    try:
+        common = dist_checkpointing.load_common_state_dict(str(folder))
+    except (Exception, CheckpointException) as error:
+        raise CheckpointError(f"{folder} is not a readable policy checkpoint: {_first_line(error)}") from error
+    _check_same_training(common.get("about"), _about(model), folder)
+    try:
+        state = dist_checkpointing.load(
+            _state(model, optimization, is_loading=True), str(folder), validate_access_integrity=False
+        )
+    except (Exception, CheckpointException) as error:  # torch's CheckpointException is not an Exception
+        raise CheckpointError(f"{folder} is damaged: {_first_line(error)}") from error
     _copy_weights(model, state)
-    with _steps_are_loaded_apart(optimization):
-        optimization.optimizer.load_state_dict(state["optimizer"])
-    _own_steps(optimization)
-    optimization.scheduler.load_state_dict(state["scheduler"])
-    torch.set_rng_state(state["rng"]["torch"])
-    if torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["rng"]["cuda"])
+    _load_optimizer(optimization, state["optimizer"])
+    optimization.scheduler.load_state_dict(common["scheduler"])
+    _restore_rng(common["rng"])
 
 
 def load_weights(model: PolicyModel, folder: Path) -> None:
     """Read the trainable weights alone, for a model that will not be trained. Collective."""
-    _copy_weights(model, dist_checkpointing.load(_model_state(model), str(folder), validate_access_integrity=False))
+    try:
+        state = dist_checkpointing.load(_model_state(model), str(folder), validate_access_integrity=False)
+    except (Exception, CheckpointException) as error:
+        raise CheckpointError(f"{folder} is not a readable policy checkpoint: {_first_line(error)}") from error
+    _copy_weights(model, state)
 
 
 def _copy_weights(model: PolicyModel, state: dict[str, Any]) -> None:
-    for index, module in enumerate(model.modules):
-        loaded = state[f"model{index}"]
-        with torch.no_grad():
-            for name, parameter in _savable(module).items():
-                parameter.copy_(loaded[name])
+    with torch.no_grad():
+        for index, module in enumerate(model.modules):
+            for name, parameter in _trainable(module).items():
+                parameter.copy_(state[f"model{index}"][name])
 
 
-def _optimizers(optimization: Optimization) -> list[Any]:
-    """Megatron's optimizers; several when parameters are in groups with data-parallel sizes of their own."""
-    return list(getattr(optimization.optimizer, "chained_optimizers", [optimization.optimizer]))
-
-
-def _fill_moments(optimization: Optimization) -> None:
-    """Give PyTorch's Adam the state that it would only make in its first step: Megatron loads into what is there."""
-    for adam in (part.optimizer for part in _optimizers(optimization)):
-        if not isinstance(adam, torch.optim.Adam):
-            continue
-        for parameter in (parameter for group in adam.param_groups for parameter in group["params"]):
-            if not adam.state[parameter]:
-                moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
-                adam.state[parameter] = {"step": torch.zeros(()), **moments}
-
-
-def _own_steps(optimization: Optimization) -> None:
-    """Megatron hands one step tensor to all parameters, and Adam would advance it once for each of them."""
-    for part in _optimizers(optimization):
-        for state in part.optimizer.state.values():
-            if isinstance(state.get("step"), torch.Tensor):
-                state["step"] = state["step"].clone()
-
-
-@contextmanager
-def _steps_are_loaded_apart(optimization: Optimization) -> Iterator[None]:
-    """PyTorch's Adam counts steps in a tensor, which Megatron 0.19 loads with the parameter groups and then asks for
-    again among the moments, where it is not: within this context it is handed back."""
-    distributed = [part for part in _optimizers(optimization) if isinstance(part, DistributedOptimizer)]
-    for part in distributed:
-        part._set_main_param_and_optimizer_states = partial(_set_with_step, part)
-    try:
-        yield
-    finally:
-        for part in distributed:
-            del part._set_main_param_and_optimizer_states
-
-
-def _set_with_step(part: DistributedOptimizer, model_param: torch.nn.Parameter, tensors: dict[str, Any]) -> None:
-    group, order = part.model_param_group_index_map[model_param]
-    state = part.optimizer.state[part.optimizer.param_groups[group]["params"][order]]
-    step = {"step": state["step"]} if "step" in state else {}
-    DistributedOptimizer._set_main_param_and_optimizer_states(part, model_param, tensors | step)
-
-
-def _savable(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def _trainable(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def _state(model: PolicyModel, optimization: Optimization, *, is_loading: bool) -> dict[str, Any]:
-    state = _model_state(model)
-    merged = {key: value for part in state.values() for key, value in part.items()}
-    state["optimizer"] = optimization.optimizer.sharded_state_dict(merged, is_loading=is_loading, metadata=_METADATA)
-    state["scheduler"] = optimization.scheduler.state_dict()
-    state["rng"] = _rng_state()
+def _model_state(model: PolicyModel) -> dict[str, Any]:
+    """Trainable weights, described by Megatron's sharded tensors."""
+    state: dict[str, Any] = {}
+    for index, module in enumerate(model.modules):
+        wanted = _trainable(module)
+        sharded: dict[str, Any] = cast(Any, module).sharded_state_dict(metadata=dict(_METADATA))
+        if lost := sorted(wanted.keys() - sharded.keys()):
+            raise CheckpointError(f"{len(lost)} trainable tensors have no place in a checkpoint, first: {lost[0]}")
+        state[f"model{index}"] = {name: sharded[name] for name in wanted}
     return state
 
 
-def _model_state(model: PolicyModel) -> dict[str, Any]:
-    trainable = [_savable(module) for module in model.modules]
-    sharded = [module.sharded_state_dict() for module in model.modules]
-    return {
-        f"model{index}": {_plain(key): value for key, value in part.items() if _plain(key) in names}
-        for index, (part, names) in enumerate(zip(sharded, trainable, strict=True))
+def _state(model: PolicyModel, optimization: Optimization, *, is_loading: bool) -> dict[str, Any]:
+    """What is cut over ranks; the schedule is the same everywhere."""
+    state = _model_state(model)
+    tensors = {key: value for part in state.values() for key, value in part.items()}
+    _create_moments(optimization)
+    state["optimizer"] = optimization.optimizer.sharded_state_dict(
+        tensors, is_loading=is_loading, metadata=dict(_METADATA)
+    )
+    state["scheduler"] = optimization.scheduler.state_dict()
+    return state
+
+
+def _parts(optimization: Optimization) -> list[Any]:
+    outer = optimization.optimizer
+    return list(getattr(outer, "chained_optimizers", [outer]))
+
+
+def _load_optimizer(optimization: Optimization, state: dict[Any, Any]) -> None:
+    """Hand each optimizer its state. Megatron's distributed optimizer trips over torch's Adam, which keeps its step
+    count as a tensor among the moments; so the count is a plain number while moments and masters are put back."""
+    parts = _parts(optimization)
+    for index, part in enumerate(parts):
+        own = state if len(parts) == 1 else state[index]
+        if not isinstance(part, DistributedOptimizer):
+            part.load_state_dict(own)
+            continue
+        moments = own.pop("param_state")
+        part.load_state_dict(own)
+        counted = [held for held in part.optimizer.state.values() if isinstance(held.get("step"), torch.Tensor)]
+        counts = [held["step"].clone() for held in counted]
+        for held, count in zip(counted, counts, strict=True):
+            held["step"] = float(count)
+        part.load_parameter_state_from_fully_reshardable(moments)
+        for held, count in zip(counted, counts, strict=True):
+            held["step"] = count
+
+
+def _create_moments(optimization: Optimization) -> None:
+    """Give torch's Adam the state that its first step would create. Megatron's own way forgets the step count, without
+    which its distributed optimizer cannot describe itself."""
+    for megatron_optimizer in _parts(optimization):
+        inner = megatron_optimizer.optimizer
+        if not isinstance(inner, torch.optim.Adam):
+            continue
+        for parameter in (p for group in inner.param_groups for p in group["params"] if not inner.state[p]):
+            inner.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+
+def _about(model: PolicyModel) -> dict[str, Any]:
+    """What a checkpoint must agree with whoever loads it."""
+    about: dict[str, Any] = {
+        "precision": str(model.dtype).removeprefix("torch."),
+        "adapters": model.adapters is not None,
     }
+    if model.adapters is not None:
+        lora = model.adapters.lora
+        about |= {"dim": lora.dim, "alpha": lora.alpha, "target_modules": list(lora.target_modules)}
+        about |= {"exclude_modules": list(lora.exclude_modules)}
+    return about
 
 
-def _plain(key: str) -> str:
-    """Sharded state names adapters as modules do, once the wrapper's own level is put back."""
-    return key
+def _check_same_training(saved: dict[str, Any] | None, own: dict[str, Any], folder: Path) -> None:
+    if saved is None:
+        raise CheckpointError(f"{folder} was not written by nemo_rl's policy")
+    for key in [*own, *(saved.keys() - own.keys())]:
+        if saved.get(key) != own.get(key):
+            raise CheckpointError(f"{folder} holds a policy with {key}={saved.get(key)}; this run has {own.get(key)}")
 
 
-def _rng_state() -> Any:
-    state = {"torch": torch.get_rng_state()}
+def _gather_rng() -> list[dict[str, Any]]:
+    """Random generator states of all ranks, in rank order: small, so rank 0 writes them as they are."""
+    own: dict[str, Any] = {"torch": torch.get_rng_state(), "megatron": get_cuda_rng_tracker().get_states()}
     if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return ShardedObject("rng", state, (torch.distributed.get_world_size(),), (torch.distributed.get_rank(),))
+        own["cuda"] = torch.cuda.get_rng_state()
+    states: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(states, own)
+    return states
+
+
+def _restore_rng(states: list[dict[str, Any]]) -> None:
+    """Exact at the layout that saved. Elsewhere there is no right answer, and no need: nothing in a step is random."""
+    if len(states) != torch.distributed.get_world_size():
+        logger.info("the checkpoint was saved by %d ranks: random generators stay as seeded", len(states))
+        return
+    own = states[torch.distributed.get_rank()]
+    torch.set_rng_state(own["torch"])
+    get_cuda_rng_tracker().set_states(own["megatron"])
+    if torch.cuda.is_available() and "cuda" in own:
+        torch.cuda.set_rng_state(own["cuda"])
+
+
+def _first_line(error: BaseException) -> str:
+    """The cause in one line; torch's message of a failed load is a header and a traceback."""
+    lines = [line for line in str(error).strip().splitlines() if line]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if isinstance(error, CheckpointException) else f"{type(error).__name__}: {lines[0]}"

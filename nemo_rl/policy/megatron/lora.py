@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
 from megatron.bridge.peft.lora import LoRA
+from megatron.bridge.peft.utils import wildcard_match
 from megatron.core import parallel_state
 from megatron.core.utils import get_model_config
 
@@ -38,7 +39,7 @@ def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
     if not peft.enabled:
         return None
     targets = list(peft.target_modules)
-    if tied and any("output_layer" in target for target in targets):
+    if tied and any(wildcard_match(target, "output_layer") for target in targets):
         raise AdapterError(
             "policy.megatron_cfg.peft.target_modules names output_layer, but this model ties it to the embedding: "
             "its adapter would train and never reach the rollout engine; remove it from target_modules"
@@ -102,7 +103,7 @@ class AdapterSet:
             )
         if not trained and parallel_state.get_pipeline_model_parallel_world_size() == 1:
             raise AdapterError(
-                f"policy.megatron_cfg.peft.target_modules = {self.lora.target_modules} matches no linear of this model; "
+                f"policy.megatron_cfg.peft.target_modules={self.lora.target_modules} fits no linear of this model; "
                 f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
             )
 

@@ -1,4 +1,4 @@
-"""Builds the policy: a Hugging Face model converted by Megatron-Bridge, adapters injected, wrapped in Megatron's DDP."""
+"""Builds the policy: a Hugging Face model converted by Megatron-Bridge, with adapters, in Megatron's DDP."""
 
 import importlib.util
 import logging
@@ -23,7 +23,7 @@ class PolicyModel:
     """The live model of one rank: its DDP-wrapped pipeline chunks, the bridge that made it, and its adapters."""
 
     bridge: AutoBridge
-    chunks: list[torch.nn.Module]
+    chunks: list[Any]
     adapters: AdapterSet | None
     vocab_size: int
     dtype: torch.dtype
@@ -37,6 +37,13 @@ class PolicyModel:
     def modules(self) -> list[torch.nn.Module]:
         """The chunks without their DDP wrapper."""
         return [chunk.module for chunk in self.chunks]
+
+    def settle(self) -> None:
+        """Wait for updated weights that are still being gathered (`overlap_param_gather`), before they are read other
+        than by a forward pass. Collective."""
+        for chunk in self.chunks:
+            if chunk.ddp_config.overlap_param_gather:
+                chunk.start_param_sync(force_sync=True)
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {
@@ -82,7 +89,11 @@ def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) 
         data_parallel_random_init=False,
     )
     for chunk in chunks:
-        get_model_config(chunk).finalize_model_grads_func = _finalize_prenormalised_grads
+        config = get_model_config(chunk)
+        config.finalize_model_grads_func = _finalize_prenormalised_grads
+        if chunk.ddp_config.overlap_grad_reduce:
+            # Without it every micro-batch would start a reduction, not only the last one.
+            config.no_sync_func = chunk.no_sync
     adapters = None
     if lora is not None:
         adapters = AdapterSet(lora, [chunk.module for chunk in chunks])

@@ -31,6 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def make(name: str) -> Path:
         path = folder / name
         if not path.is_dir():
+            torch.manual_seed(11)
             model = make_tiny_model(path, architecture=name.partition("-")[0], tie=name == "qwen2")
             if name == "qwen2":
                 with torch.no_grad():

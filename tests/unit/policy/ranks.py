@@ -1,7 +1,7 @@
 """A pool of rank processes for tests: Megatron is imported once per process, then any layout is built in them.
 
 Every job joins fresh process groups through a rendezvous file over gloo and leaves them again. A job that fails or
-overruns its deadline ends all processes, since its other ranks may wait for it in a collective.
+overruns its deadline ends all processes if any of its ranks stays silent: it may wait for another in a collective.
 """
 
 import multiprocessing
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+GRACE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -51,25 +53,29 @@ class RankPool:
         return self._collect([connection for _, connection in serving], time.monotonic() + deadline_s)
 
     def _collect(self, connections: list[Connection], deadline: float) -> list[Any]:
-        results: dict[int, Any] = {}
-        while len(results) < len(connections):
-            waiting = [c for i, c in enumerate(connections) if i not in results]
+        replies: dict[int, tuple[str | None, Any]] = {}
+        while len(replies) < len(connections):
+            waiting = [c for rank, c in enumerate(connections) if rank not in replies]
             ready = multiprocessing.connection.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
-                self.close()
-                raise TimeoutError(
-                    f"ranks {sorted(set(range(len(connections))) - set(results))} did not answer in time"
-                )
+                break
             for connection in ready:
                 rank = connections.index(connection)
                 try:
-                    error, results[rank] = pickle.loads(connection.recv_bytes())
+                    replies[rank] = pickle.loads(connection.recv_bytes())
                 except EOFError:
-                    error = "the process ended"
-                if error is not None:
-                    self.close()
-                    raise RankFailure(f"rank {rank}: {error}")
-        return [results[rank] for rank in range(len(connections))]
+                    replies[rank] = ("the process ended", None)
+                if replies[rank][0] is not None:
+                    deadline = min(deadline, time.monotonic() + GRACE_S)
+        errors = [f"rank {rank}: {error}" for rank, (error, _) in sorted(replies.items()) if error is not None]
+        silent = sorted(set(range(len(connections))) - set(replies))
+        if silent or "the process ended" in str(errors):
+            self.close()
+        if errors:
+            raise RankFailure("\n".join(errors))
+        if silent:
+            raise TimeoutError(f"ranks {silent} did not answer in time")
+        return [replies[rank][1] for rank in range(len(connections))]
 
     def _start_one(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -102,7 +108,7 @@ def _serve(connection: Connection, log: Path) -> None:
             return
         try:
             reply = pickle.dumps((None, job(place, *args)))
-        except Exception:
+        except BaseException:  # torch has one for checkpoints that is no Exception
             reply = pickle.dumps((traceback.format_exc(), None))
         _leave_groups()
         connection.send_bytes(reply)

@@ -1,5 +1,7 @@
 """Independent answers: Hugging Face models, and the pieces of parameters put together again by hand."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +49,7 @@ def with_noisy_logprobs(batch: TrainBatch, live: torch.Tensor, seed: int = 5) ->
     return TrainBatch(**fields)
 
 
-def hf_logprobs(model: PreTrainedModel, batch: TrainBatch, temperature: float = 1.0) -> torch.Tensor:
+def hf_logprobs(model: PreTrainedModel | WithWeights, batch: TrainBatch, temperature: float = 1.0) -> torch.Tensor:
     """Row by row without padding: log softmax(logits / temperature) at the tokens, 0 at column 0 and in padding."""
     rows = []
     for tokens, length in zip(batch.token_ids_BT, batch.lengths_B.tolist(), strict=True):
@@ -109,3 +111,46 @@ def largest_difference(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tens
         assert scale > 0, f"{name} is zero: nothing is compared"
         worst = max(worst, float((a[name] - b[name]).abs().max()) / scale)
     return worst
+
+
+def split_qkv(rows: torch.Tensor, heads: int, groups: int, head_dim: int) -> dict[str, torch.Tensor]:
+    """Megatron's fused QKV rows are laid out by KV group: its query heads, its key, its value; then the next group."""
+    queries = heads // groups
+    parts: dict[str, list[torch.Tensor]] = {"q": [], "k": [], "v": []}
+    for block in rows.split((queries + 2) * head_dim):
+        for kind, piece in zip("qkv", block.split([queries * head_dim, head_dim, head_dim]), strict=True):
+            parts[kind].append(piece)
+    return {kind: torch.cat(pieces) for kind, pieces in parts.items()}
+
+
+def merge_by_hand(
+    model: PreTrainedModel, adapters: Mapping[str, torch.Tensor], scale: float
+) -> dict[str, torch.Tensor]:
+    """Hugging Face weights W + scale B A from Megatron-named adapters; differentiable in the adapters."""
+    config, weights = model.config, dict(model.state_dict())
+    for name in [n for n in adapters if n.endswith(".linear_in.weight")]:
+        a, b = adapters[name], adapters[name.replace("linear_in", "linear_out")]
+        layer = f"model.layers.{name.split('.')[2]}"
+        module = name.split(".adapter.")[0].rpartition(".")[2]
+        if module == "linear_qkv":
+            rows = split_qkv(b, config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+            updates = {f"{layer}.self_attn.{kind}_proj.weight": rows[kind] @ a for kind in "qkv"}
+        elif module == "linear_fc1":
+            gate, up = b.chunk(2)
+            updates = {f"{layer}.mlp.gate_proj.weight": gate @ a, f"{layer}.mlp.up_proj.weight": up @ a}
+        else:
+            place = {"linear_proj": "self_attn.o_proj", "linear_fc2": "mlp.down_proj"}[module]
+            updates = {f"{layer}.{place}.weight": b @ a}
+        for key, update in updates.items():
+            weights[key] = weights[key] + scale * update
+    return weights
+
+
+class WithWeights:
+    """A model that is called with other weights than its own."""
+
+    def __init__(self, model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
+        self.model, self.weights = model, weights
+
+    def __call__(self, tokens: torch.Tensor) -> Any:
+        return torch.func.functional_call(self.model, self.weights, (tokens,))
