@@ -57,7 +57,9 @@ def grpo_train(run: Run) -> None:
 def grpo_step(run: Run, groups: list[RolloutGroup]) -> StepResult:
     """One update of the policy from these groups."""
     rollouts = flatten(groups)
-    batch = train_batch(rollouts, advantages_B=torch.zeros(len(rollouts)), sample_mask_B=samples_that_count(rollouts, run.config))
+    batch = train_batch(
+        rollouts, advantages_B=torch.zeros(len(rollouts)), sample_mask_B=samples_that_count(rollouts, run.config)
+    )
     with run.stage("policy_and_reference_logprobs"):
         batch = with_logprobs(run, batch)
     with run.stage("advantage_calculation"):

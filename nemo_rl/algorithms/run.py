@@ -69,6 +69,7 @@ class Run:
     total_steps: int
     devices: dict[str, int]
     flops: Any
+    engines: list[dict[str, Any]] = field(default_factory=list)
     state: RunState = field(default_factory=RunState)
     timer: Timer = field(default_factory=Timer)
     rollout_steps: int = 0

@@ -38,10 +38,15 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def grpo_run(config: MasterConfig) -> Iterator[Run]:
-    """A run that is ready to train, and that leaves nothing behind when the context ends, however it ends."""
+def grpo_run(
+    config: MasterConfig, data: RunData | None = None, environments: dict[str, Environment] | None = None
+) -> Iterator[Run]:
+    """A run that is ready to train, and that leaves nothing behind when the context ends, however it ends.
+
+    `data` and `environments` take the place of what the configuration names, for benchmarks and one's own scripts.
+    """
     check_backends(backend_settings(config))
-    data = load_data(config)
+    data = load_data(config) if data is None else data
     checkpoints = open_checkpoints(config)
     resumed = latest_checkpoint(config, checkpoints)
     accelerator = resolve_accelerator(config.cluster)
@@ -52,10 +57,13 @@ def grpo_run(config: MasterConfig) -> Iterator[Run]:
         logger.info("run directory %s", logger_.run_dir)
         workers_needed = layout.world + engines.world + 1
         stack.enter_context(
-            ray_cluster(config.cluster, workers=workers_needed, gpus=config.cluster.gpus_per_node if accelerator.is_cuda else 0)
+            ray_cluster(
+                config.cluster, workers=workers_needed, gpus=config.cluster.gpus_per_node if accelerator.is_cuda else 0
+            )
         )
         workers = stack.enter_context(start_workers(config, data.model_path, accelerator, python))
-        environments = stack.enter_context(open_environments(config, data))
+        if environments is None:
+            environments = stack.enter_context(open_environments(config, data))
         run = assemble(config, data, workers, environments, logger_, checkpoints, accelerator, stack)
         if resumed is not None and checkpoints is not None:
             restore(run, resumed, checkpoints)
@@ -108,6 +116,7 @@ def assemble(
             "generation": engines.world,
         },
         flops=training_flops(config, data, workers, accelerator),
+        engines=workers.generation.report if workers.generation is not None else [],
     )
 
 

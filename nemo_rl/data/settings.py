@@ -12,7 +12,8 @@ class DatasetSettings:
 
     `dataset_name` is a registered name, a Hub id ("owner/name") or the path of a local file; `data_path` points a
     registered name at local files. `env_name` None takes the dataset's own environment. `split_validation_size` is
-    a fraction below 1 or a number of rows. `size`, `seed` and `task_params` go to generated tasks.
+    a fraction below 1 or a number of rows. `size` is the most rows to use, or how many to generate; `seed` decides
+    the split and, with `task_params`, what is generated.
     """
 
     dataset_name: str

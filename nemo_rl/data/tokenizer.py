@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from nemo_rl.data.errors import DataError
 
@@ -26,8 +26,11 @@ def load_tokenizer(
         _check_folder(Path(name))
         if not any((Path(name) / file).is_file() for file in TOKENIZER_FILES):
             raise DataError(f"model folder {name} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})")
+    # For a Qwen2 model AutoTokenizer overrules a generic class by Qwen2's own, which splits text its own way
+    # whatever tokenizer.json says; a folder that names the generic class means its tokenizer.json.
+    loader = PreTrainedTokenizerFast if _names_generic_class(Path(name)) else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=trust_remote_code)
+        tokenizer = loader.from_pretrained(str(name), trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise DataError(f"tokenizer {str(name)!r} cannot be loaded: {_first_line(error)}") from error
     template = _chat_template(chat_template)
@@ -80,6 +83,14 @@ def _check_folder(folder: Path) -> None:
         json.loads(config.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise DataError(f"{config} is not valid JSON: {error}") from error
+
+
+def _names_generic_class(folder: Path) -> bool:
+    config = folder / "tokenizer_config.json"
+    if not config.is_file() or not (folder / "tokenizer.json").is_file():
+        return False
+    named = json.loads(config.read_text(encoding="utf-8")).get("tokenizer_class")
+    return named in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 def _chat_template(setting: str | None) -> str | None:

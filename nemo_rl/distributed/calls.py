@@ -28,11 +28,15 @@ def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1, timeout=deadline_s)
             if not done:
-                raise WorkerTimeout(f"{what}: {len(waiting)} of {len(refs)} workers gave no answer within {deadline_s:.0f} s")
+                raise WorkerTimeout(
+                    f"{what}: {len(waiting)} of {len(refs)} workers gave no answer within {deadline_s:.0f} s"
+                )
             ray.get(done[0], timeout=deadline_s)
         return ray.get(list(refs), timeout=deadline_s)
     except (ActorDiedError, RayActorError) as error:
-        raise WorkerDied(f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session") from error
+        raise WorkerDied(
+            f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session"
+        ) from error
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
     except RayTaskError as error:

@@ -70,7 +70,9 @@ def _object_store_bytes() -> int:
 
 
 @contextmanager
-def reserve(bundles: list[dict[str, float]], strategy: str, what: str, deadline_s: float = 180.0) -> Iterator[PlacementGroup]:
+def reserve(
+    bundles: list[dict[str, float]], strategy: str, what: str, deadline_s: float = 180.0
+) -> Iterator[PlacementGroup]:
     """A placement group of these bundles; ClusterError naming what is missing if it cannot be placed in time."""
     group = placement_group(bundles, strategy=strategy)
     try:

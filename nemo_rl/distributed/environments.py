@@ -91,5 +91,7 @@ def _build(kind: str) -> Path:
     command = [uv, "sync", "--project", str(root), "--no-default-groups", "--group", kind]
     result = subprocess.run(command, env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)}, check=False)
     if result.returncode:
-        raise WorkerEnvironmentError(f"building the workers' {kind} environment failed: `{' '.join(command)}` ended with {result.returncode}")
+        raise WorkerEnvironmentError(
+            f"building the workers' {kind} environment failed: `{' '.join(command)}` ended with {result.returncode}"
+        )
     return folder / "bin" / "python"

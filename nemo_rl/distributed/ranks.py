@@ -19,8 +19,13 @@ class RankPlace:
 def places(layout: ParallelLayout) -> list[RankPlace]:
     """All ranks of a layout, in rank order."""
     return [
-        RankPlace(rank, rank % layout.tp, rank // layout.tp % layout.cp, rank // (layout.tp * layout.cp) % layout.dp,
-                  rank // (layout.tp * layout.cp * layout.dp))
+        RankPlace(
+            rank,
+            rank % layout.tp,
+            rank // layout.tp % layout.cp,
+            rank // (layout.tp * layout.cp) % layout.dp,
+            rank // (layout.tp * layout.cp * layout.dp),
+        )
         for rank in range(layout.world)
     ]
 

@@ -40,13 +40,17 @@ def start_workers(
         variables = config.policy.megatron_cfg.env_vars or {}
         policy = Policy(config, model_path, Placement(group, python, gpu, cpus, {**_quiet(), **variables}))
         stack.callback(policy.shutdown)
-        logger.info("starting %d policy rank(s): %s", layout.world, layout)
-        building = policy.start()
+        policy.place()
         generation = None
         if config.debug.train_from_rollouts is None:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
             generation = _start_generation(config, model_path, accelerator, python, stack, policy, group)
-        policy.started(building)
+        if generation is not None and shared and accelerator.is_cuda:
+            # vLLM measures free memory to size its cache: nobody else may move on the device meanwhile.
+            generation.started()
+            generation.sleep()
+        logger.info("starting %d policy rank(s): %s", layout.world, layout)
+        policy.started(policy.start())
         if generation is not None:
             generation.started()
         yield Workers(policy, generation)

@@ -9,11 +9,10 @@ _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 
 def last_box(text: str) -> str | None:
     r"""The content of the last \boxed{...}; "" if that box was never closed, None if there is no box."""
-    match = None
-    for match in _BOX.finditer(text):
-        pass
-    if match is None:
+    boxes = list(_BOX.finditer(text))
+    if not boxes:
         return None
+    match = boxes[-1]
     if match["bare"] is not None:
         return match["bare"]
     depth = 1

@@ -7,6 +7,7 @@ it torch, in every grader. It speaks over its own socket because a reward functi
 import signal
 import sys
 from multiprocessing.connection import Connection
+from typing import Any
 
 from nemo_rl.environments.grading import as_grade, load_entry_point
 
@@ -34,7 +35,7 @@ def main(descriptor: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, timeout_s + DEADLINE_MARGIN_S)
         try:
             grade = as_grade(grader(response, metadata))
-            answer = ("ok", grade.reward, grade.answer)
+            answer: tuple[Any, ...] = ("ok", grade.reward, grade.answer)
         except Exception as error:  # sent on to the pool, which counts it under its own name
             answer = ("error", f"{type(error).__name__}: {error}")
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,6 +1,7 @@
 """Grades answers in child processes that are killed when they take too long."""
 
 import logging
+import os
 import queue
 import subprocess
 import sys
@@ -136,6 +137,4 @@ class GraderPool:
 
 def _child_environment() -> dict[str, str]:
     """One thread per child: graders are many and small, and thread pools cost start-up time and memory."""
-    import os
-
     return os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

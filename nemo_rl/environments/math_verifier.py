@@ -30,7 +30,8 @@ def grade(response: str, metadata: Mapping[str, Any]) -> Grade:
 
     Without a mark (box, tag, '####') the answer is whatever math-verify finds in the text.
     """
-    gold = clean(str(metadata["ground_truth"]))
+    truth = str(metadata["ground_truth"])
+    gold = clean(marked_answer(truth) or truth)  # a ground truth may be a whole worked solution
     marked = marked_answer(response)
     if marked is None:
         found = _parse(response)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import cast
 
 from nemo_rl.data.errors import did_you_mean
 from nemo_rl.environments.grading import EntryPointError, load_entry_point
@@ -23,7 +24,8 @@ MATH_VERIFIERS = {"math": "nemo_rl.environments.math_verifier:grade"}
 def _math(settings: EnvironmentSettings) -> Environment:
     verifier = settings.verifier or "math"
     if verifier not in MATH_VERIFIERS:
-        raise EnvironmentConfigError(f"unknown verifier {verifier!r} of env.math{did_you_mean(verifier, MATH_VERIFIERS)}")
+        hint = did_you_mean(verifier, MATH_VERIFIERS)
+        raise EnvironmentConfigError(f"unknown verifier {verifier!r} of env.math{hint}")
     return GradedEnvironment(MATH_VERIFIERS[verifier], settings)
 
 
@@ -62,8 +64,7 @@ def _from_entry_point(name: str, entry_point: str, settings: EnvironmentSettings
     except EntryPointError as error:
         raise EnvironmentConfigError(f"env.{name}: {error}") from error
     if inspect.isclass(target):
-        environment: Environment = target(settings)
-        return environment
+        return cast(EnvironmentFactory, target)(settings)
     if not callable(target):
         raise EnvironmentConfigError(f"env.{name}: entry point {entry_point!r} is neither a function nor a class")
     return GradedEnvironment(entry_point, settings)

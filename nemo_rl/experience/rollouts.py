@@ -95,9 +95,7 @@ class RolloutRunner:
                 request_id=f"{e.group_id}/{e.sample_index}/{e.turns}",
                 token_ids=tuple(e.token_ids),
                 max_new_tokens=min(settings.max_new_tokens, settings.max_total_tokens - len(e.token_ids)),
-                seed=None
-                if settings.seed is None
-                else sample_seed(settings.seed, e.group_id, e.sample_index, e.turns),
+                seed=None if settings.seed is None else sample_seed(settings.seed, e.group_id, e.sample_index, e.turns),
                 sampling=settings.sampling,
             )
             for e in active
@@ -119,9 +117,7 @@ class RolloutRunner:
         episode.turns += 1
 
     def _step_environment(self, name: str, episodes: list[_Episode], settings: RolloutSettings) -> None:
-        inputs = [
-            EnvironmentInput(f"{e.group_id}/{e.sample_index}", tuple(e.messages), e.metadata) for e in episodes
-        ]
+        inputs = [EnvironmentInput(f"{e.group_id}/{e.sample_index}", tuple(e.messages), e.metadata) for e in episodes]
         for episode, outcome in zip(episodes, self.environments[name].step(inputs), strict=True):
             self._apply(episode, outcome, settings)
 

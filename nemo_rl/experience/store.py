@@ -50,7 +50,11 @@ def rollout_of(record: dict[str, Any]) -> Rollout:
         group_id=record["group_id"],
         sample_index=record["sample_index"],
         prompt=Prompt(
-            prompt["prompt_id"], tuple(prompt["messages"]), tuple(prompt["token_ids"]), prompt["env_name"], prompt["metadata"]
+            prompt["prompt_id"],
+            tuple(prompt["messages"]),
+            tuple(prompt["token_ids"]),
+            prompt["env_name"],
+            prompt["metadata"],
         ),
         token_ids=record["token_ids"],
         loss_mask=[bool(sampled) for sampled in record["loss_mask"]],
@@ -69,7 +73,9 @@ def step_files(folder: Path) -> list[Path]:
     """step_1.jsonl, step_2.jsonl, ... in order of their numbers; RolloutFileError if there is none."""
     found = [(int(match[1]), path) for path in folder.glob("*.jsonl") if (match := _STEP_FILE.fullmatch(path.name))]
     if not found:
-        raise RolloutFileError(f"debug.train_from_rollouts={folder} holds no step_N.jsonl; give a run's rollouts folder")
+        raise RolloutFileError(
+            f"debug.train_from_rollouts={folder} holds no step_N.jsonl; give a run's rollouts folder"
+        )
     return [path for _, path in sorted(found)]
 
 
@@ -80,6 +86,8 @@ def read_groups(path: Path) -> list[RolloutGroup]:
         try:
             rollout = rollout_of(json.loads(line))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise RolloutFileError(f"{path}, line {number} is not a saved rollout ({type(error).__name__}: {error})") from error
+            raise RolloutFileError(
+                f"{path}, line {number} is not a saved rollout ({type(error).__name__}: {error})"
+            ) from error
         groups.setdefault(rollout.group_id, []).append(rollout)
     return [RolloutGroup(group_id, rollouts) for group_id, rollouts in groups.items()]

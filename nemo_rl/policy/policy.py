@@ -42,11 +42,17 @@ class Policy:
             for place in places(self.layout)
         ]
         self.parameters: dict[str, int] = {}
+        self.nodes: list[dict[str, Any]] = []
 
-    def start(self) -> Any:
+    def place(self) -> None:
+        """Wait until every rank has its process, and learn where it is; begin importing there."""
+        self.nodes = gather([w.node.remote() for w in self.workers], "placing the policy", START_DEADLINE_S)
+        for worker in self.workers:
+            worker.prepare.remote()
+
+    def start(self) -> list[Any]:
         """Begin building on all ranks; returns the calls to wait for with `started`."""
-        nodes = gather([w.node.remote() for w in self.workers], "placing the policy", START_DEADLINE_S)
-        self.nodes = nodes
+        nodes = self.nodes
         if len({node["node_id"] for node in nodes}) == 1:
             handle, path = tempfile.mkstemp(prefix="nemo_rl-rendezvous-")
             os.close(handle)

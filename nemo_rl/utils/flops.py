@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PEAK_BF16_FLOPS = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12, "B200": 2250e12, "GB200": 2250e12, "L40S": 362e12}
+PEAK_BF16_FLOPS = {
+    "H100": 989.5e12,
+    "H200": 989.5e12,
+    "A100": 312e12,
+    "B200": 2250e12,
+    "GB200": 2250e12,
+    "L40S": 362e12,
+}
 """Dense bf16 peak by substring of the device's name, from the vendor's data sheets."""
 
 

@@ -3,6 +3,7 @@
 import os
 import string
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ ARCHITECTURES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
 }
-NAME_PREFIX = "tiny-random-"
 VOCAB_SIZE = 128
-SPECIAL_TOKENS = ("<|pad|>", "<|im_end|>", "<|im_start|>", "<|endoftext|>")
+PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+"""A role is one token, so that a prompt of seven characters has ten tokens and a step takes milliseconds."""
 SIZE = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -46,34 +48,26 @@ SIZE = {
 
 
 def make_tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per printable character, the special tokens of ChatML, and its chat template."""
+    """One token per printable character, one per role, and a chat template."""
     characters = [char for char in string.printable if char not in "\r\x0b\x0c"]
-    tokens = [*SPECIAL_TOKENS, *characters]
+    tokens = [PAD, END, UNKNOWN, *ROLES, *characters]
     tokens += [f"<|unused{index}|>" for index in range(VOCAB_SIZE - len(tokens))]
-    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<|endoftext|>"))
+    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token="<|pad|>",
-        eos_token="<|im_end|>",
-        unk_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        additional_special_tokens=list(ROLES),
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def make_tiny_model(
-    folder: Path,
-    *,
-    architecture: str = "qwen3",
-    seed: int = 0,
-    tie: bool = False,
-    dtype: str = "float32",
-    **size: Any,
-) -> PreTrainedModel:
-    """Writes a random model and its tokenizer to `folder`; `size` overrides entries of SIZE or any config field."""
+def new_tiny_model(architecture: str, seed: int, tie: bool, **size: Any) -> PreTrainedModel:
+    """A random model in memory, the same for the same seed."""
     config_class, model_class = ARCHITECTURES[architecture]
     config = config_class(
         vocab_size=VOCAB_SIZE,
@@ -89,21 +83,95 @@ def make_tiny_model(
         model: PreTrainedModel = model_class(config)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if "norm" in name:  # weights of exactly one would hide a forgotten norm
+                # norms of exactly one and biases of exactly zero would hide that somebody forgot them
+                if "norm" in name or name.endswith("bias"):
                     parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.to(getattr(torch, dtype))
-    model.save_pretrained(folder)
-    make_tiny_tokenizer().save_pretrained(folder)
     return model
 
 
+def save_tiny_model(model: PreTrainedModel, folder: Path) -> None:
+    """Weights, config and tokenizer as a Hugging Face folder."""
+    model.save_pretrained(folder)
+    make_tiny_tokenizer().save_pretrained(folder)
+
+
+def make_tiny_model(
+    folder: Path,
+    *,
+    architecture: str = "qwen3",
+    seed: int = 0,
+    tie: bool = False,
+    dtype: str = "float32",
+    **size: Any,
+) -> PreTrainedModel:
+    """Writes a random model and its tokenizer to `folder`; `size` overrides entries of SIZE or any config field."""
+    model = new_tiny_model(architecture, seed, tie, **size)
+    for parameter in model.parameters():  # not model.to(): that would round the rotary frequencies too
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+    save_tiny_model(model, folder)
+    return model
+
+
+def make_digits_model(folder: Path, *, architecture: str = "qwen3", seed: int = 1, steps: int = 200) -> PreTrainedModel:
+    """A tiny model that answers a row of digits with one of them, at random: the form is known, the task is not.
+
+    A few seconds of supervised steps replace what pretraining gives a real model. Without them a random model
+    answers in one of 128 tokens at random and reinforcement learning has almost nothing to reinforce. The right
+    digit is never preferred: on tiny_max it starts at chance, 25 %.
+    """
+    model = new_tiny_model(architecture, seed, tie=False, num_hidden_layers=2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # matrices this small lose more by waiting for each other than they gain
+    _teach_the_form(model, steps, seed)
+    torch.set_num_threads(threads)
+    save_tiny_model(model, folder)
+    return model
+
+
+def _teach_the_form(model: PreTrainedModel, steps: int, seed: int) -> None:
+    tokenizer = make_tiny_tokenizer()
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
+    warmup, peak_lr = 20, 5e-3
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = peak_lr * min((step + 1) / warmup, 1 - step / steps)
+        tokens = _digit_examples(tokenizer, 64, generator)
+        logits = model(tokens[:, :-1]).logits[:, -2:]  # the answer and its end
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, -2:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def _digit_examples(tokenizer: PreTrainedTokenizerFast, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Chats "3 8 1 5" → one of the four, as (count, tokens)."""
+    digits = torch.rand(count, 10, generator=generator).argsort(1)[:, :4]
+    answers = digits.gather(1, torch.randint(0, 4, (count, 1), generator=generator))
+    texts = [
+        f"<|user|>{' '.join(map(str, row))}{END}<|assistant|>{answer}{END}"
+        for row, (answer,) in zip(digits.tolist(), answers.tolist(), strict=True)
+    ]
+    return torch.tensor(tokenizer(texts)["input_ids"])
+
+
+MAKERS: dict[str, Callable[..., PreTrainedModel]] = {
+    "tiny-random": make_tiny_model,
+    "tiny-digits": make_digits_model,
+}
+
+
 def resolve_model(name: str, cache_dir: Path) -> Path | str:
-    """`name` itself for Hub ids and folders; for "tiny-random-<architecture>" a folder in `cache_dir`, made if new."""
-    if not name.startswith(NAME_PREFIX):
+    """`name` itself for Hub ids and folders; a folder in `cache_dir`, made on first use, for
+
+    "tiny-random-<architecture>": random weights;
+    "tiny-digits-<architecture>": the quickstart's model, which knows how an answer looks but not which is right.
+    """
+    family, _, architecture = name.rpartition("-")
+    if family not in MAKERS:
         return name
-    architecture = name.removeprefix(NAME_PREFIX)
     if architecture not in ARCHITECTURES:
-        known = [NAME_PREFIX + key for key in ARCHITECTURES]
+        known = [f"{family}-{key}" for key in ARCHITECTURES]
         raise DataError(f"unknown tiny model {name!r}{did_you_mean(name, known)}")
     folder = cache_dir / name
     if not folder.is_dir():
@@ -111,7 +179,7 @@ def resolve_model(name: str, cache_dir: Path) -> Path | str:
         # written aside and renamed: an interrupted run leaves no half model, two runs at once do not meet
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".making-") as scratch:
             made = Path(scratch) / "model"
-            make_tiny_model(made, architecture=architecture)
+            MAKERS[family](made, architecture=architecture)
             if not folder.is_dir():
                 os.rename(made, folder)
     return folder

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from nemo_rl.weight_sync.checksum import checksum
+from nemo_rl.weight_sync.checksum import checksums
 from nemo_rl.weight_sync.interfaces import Bucket, BucketSender, NamedTensors, TensorEntry
 
 ALIGNMENT = 256
@@ -50,22 +50,14 @@ class BucketStream:
             return None
         total = sum(_aligned(t.numel() * t.element_size()) for _, t in group)
         buffer = self.sender.buffer(self.index, total)
+        flat = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for _, tensor in group]
+        sums = checksums(flat) if self.checksums else [0] * len(flat)
         entries, offset = [], 0
-        for name, tensor in group:
-            nbytes = tensor.numel() * tensor.element_size()
-            raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-            buffer[offset : offset + nbytes].copy_(raw)
-            entries.append(
-                TensorEntry(
-                    name=name,
-                    dtype=str(tensor.dtype).removeprefix("torch."),
-                    shape=tuple(tensor.shape),
-                    offset=offset,
-                    nbytes=nbytes,
-                    checksum=checksum(raw) if self.checksums else 0,
-                )
-            )
-            offset += _aligned(nbytes)
+        for (name, tensor), raw, code in zip(group, flat, sums, strict=True):
+            buffer[offset : offset + raw.numel()].copy_(raw)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            entries.append(TensorEntry(name, dtype, tuple(tensor.shape), offset, raw.numel(), code))
+            offset += _aligned(raw.numel())
         bucket = Bucket(self.version, self.index, tuple(entries), total, self.sender.handle(self.index, total))
         self.index += 1
         return bucket

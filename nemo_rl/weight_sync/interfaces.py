@@ -66,6 +66,10 @@ class BucketReceiver(Protocol):
         """The bucket's bytes as a uint8 tensor on the engine's device, valid until the next call."""
         ...
 
+    def release(self) -> None:
+        """The sync is over: let go of memory that belongs to the trainer."""
+        ...
+
     def close(self) -> None: ...
 
 

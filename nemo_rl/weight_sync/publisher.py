@@ -8,7 +8,9 @@ from nemo_rl.weight_sync.synchronizer import WeightSynchronizer
 class ColocatedPublisher:
     """Trainer and engine take turns on the same devices; the one that is idle gives its memory back."""
 
-    def __init__(self, policy: Policy, generation: Generation, synchronizer: WeightSynchronizer, measure_every: int) -> None:
+    def __init__(
+        self, policy: Policy, generation: Generation, synchronizer: WeightSynchronizer, measure_every: int
+    ) -> None:
         self.policy, self.generation, self.synchronizer = policy, generation, synchronizer
         self.measure_every = measure_every
 

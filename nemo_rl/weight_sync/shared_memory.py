@@ -77,6 +77,9 @@ class SharedMemoryReceiver:
             self.mapped[name] = _map(name, nbytes, create=False)
         return self.mapped[name]
 
+    def release(self) -> None:
+        """Mappings are kept: the next sync uses the same segments."""
+
     def close(self) -> None:
         self.mapped.clear()
 

@@ -21,8 +21,16 @@ def make_synchronizer(config: MasterConfig, workers: Workers, accelerator: Accel
     if generation is None:
         raise ValueError("there is no engine to synchronise with")
     default = CUDA_BUCKET_BYTES if accelerator.is_cuda else CPU_BUCKET_BYTES
+    if accelerator.is_cuda:
+        policy.call("open_sender", f"{__name__}:cuda_ipc_sender", {})
+        generation.call("init_receiver", f"{__name__}:cuda_ipc_receiver", {})
+        return WeightSynchronizer(policy, generation, config.weight_sync, config.weight_sync.bucket_bytes or default)
     first_of_node = [_first_on_node(policy.nodes, rank) for rank in range(len(policy.nodes))]
-    policy.call("open_sender", f"{__name__}:shared_memory_sender", {"serving_ranks": [r for r, f in enumerate(first_of_node) if f]})
+    policy.call(
+        "open_sender",
+        f"{__name__}:shared_memory_sender",
+        {"serving_ranks": [r for r, f in enumerate(first_of_node) if f]},
+    )
     generation.call("init_receiver", f"{__name__}:shared_memory_receiver", {})
     return WeightSynchronizer(policy, generation, config.weight_sync, config.weight_sync.bucket_bytes or default)
 
@@ -37,3 +45,15 @@ def shared_memory_sender(rank: int, serving_ranks: list[int]) -> BucketSender:
 
 def shared_memory_receiver(rank: int, device: torch.device) -> BucketReceiver:
     return SharedMemoryReceiver()
+
+
+def cuda_ipc_sender(rank: int) -> BucketSender:
+    from nemo_rl.weight_sync.cuda_ipc import CudaIpcSender
+
+    return CudaIpcSender()
+
+
+def cuda_ipc_receiver(rank: int, device: torch.device) -> BucketReceiver:
+    from nemo_rl.weight_sync.cuda_ipc import CudaIpcReceiver
+
+    return CudaIpcReceiver(device)

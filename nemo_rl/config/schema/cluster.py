@@ -36,7 +36,9 @@ class WeightSyncConfig(Section):
         0, ge=0, description="Every so many syncs compare each tensor of the engine with the trainer's; 0 means never."
     )
     measure_every: int = Field(
-        1, ge=0, description="Every so many versions measure how much of the LoRA update the rounding of merged weights keeps."
+        1,
+        ge=0,
+        description="Every so many versions measure how much of the LoRA update the rounding of merged weights keeps.",
     )
     deadline_s: float = Field(600.0, gt=0, description="Seconds after which a sync that has not ended is an error.")
 

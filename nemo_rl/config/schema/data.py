@@ -12,7 +12,7 @@ class DatasetConfig(Section):
         "nvidia/OpenMathInstruct-2",
         min_length=1,
         description=(
-            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_add`, ...), `ResponseDataset` for the file in "
+            "A known name (`gsm8k`, `reasoning_gym:TASK`, `tiny_max`, ...), `ResponseDataset` for the file in "
             "`data_path`, "
             "the path of a file, or a Hugging Face Hub id."
         ),

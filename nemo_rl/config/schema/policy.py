@@ -39,7 +39,7 @@ class PolicyConfig(Section):
     model_name: str = Field(
         "Qwen/Qwen2.5-1.5B",
         min_length=1,
-        description="Hub id or folder of the model; `tiny-random-qwen3` is made on the spot.",
+        description="Hub id or folder of the model; `tiny-digits-qwen3` is made on the spot.",
     )
     trust_remote_code: bool = Field(False, description="Let the model's repository run its own Python code.")
     hf_config_overrides: dict[str, Any] = Field(

@@ -1,5 +1,6 @@
-"""Problems made on the spot: reasoning-gym's tasks and the tiny tasks of the quickstart."""
+"""Problems made on the spot: reasoning-gym's tasks and the small tasks of quickstart and games."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -26,7 +27,8 @@ def reasoning_gym_records(settings: DatasetSettings) -> Iterator[Record]:
         wrong = next((key for key in params if key not in known), None)
         if wrong is None:
             raise
-        raise DataError(f"reasoning_gym task {task!r} has no parameter {wrong!r}{did_you_mean(wrong, known)}") from error
+        hint = did_you_mean(wrong, known)
+        raise DataError(f"reasoning_gym task {task!r} has no parameter {wrong!r}{hint}") from error
     except AssertionError as error:
         raise DataError(f"reasoning_gym task {task!r} refuses its parameters: {error}") from error
     for index in range(len(entries)):
@@ -36,23 +38,19 @@ def reasoning_gym_records(settings: DatasetSettings) -> Iterator[Record]:
         yield Record(row_id, entry["question"], metadata, settings.env_name or "reasoning_gym")
 
 
-def tiny_records(name: str, settings: DatasetSettings) -> Iterator[Record]:
-    """The quickstart's tasks: one character answers, graded by exact match.
+def tiny_max_records(settings: DatasetSettings) -> Iterator[Record]:
+    """The quickstart's task: four different digits, of which the largest is the answer. "3 8 1 5" → "8".
 
-    tiny_copy: "7" → "7". tiny_max: "3 8" → "8". tiny_add: "3+4" → "7", sums below ten only.
+    No row comes twice, so a validation split holds only problems that training has not seen.
     """
-    rng = random.Random(settings.seed)
-    for index in range(settings.size or DEFAULT_SIZE):
-        a, b = rng.randrange(10), rng.randrange(10)
-        if name == "tiny_add":
-            b = rng.randrange(10 - a)
-        problem, answer = {
-            "tiny_copy": (f"{a}", a),
-            "tiny_max": (f"{a} {b}", max(a, b)),
-            "tiny_add": (f"{a}+{b}", a + b),
-        }[name]
-        metadata = {"ground_truth": str(answer)}
-        yield Record(f"{name}-{settings.seed}:{index}", problem, metadata, settings.env_name or "exact_match")
+    problems = list(itertools.permutations(range(10), 4))
+    size = settings.size or DEFAULT_SIZE
+    if size > len(problems):
+        raise DataError(f"dataset tiny_max has {len(problems)} different problems, data.size asks for {size}")
+    for index, digits in enumerate(random.Random(settings.seed).sample(problems, size)):
+        problem = " ".join(str(digit) for digit in digits)
+        metadata = {"ground_truth": str(max(digits))}
+        yield Record(f"tiny_max-{settings.seed}:{index}", problem, metadata, settings.env_name or "exact_match")
 
 
 def guess_number_records(settings: DatasetSettings) -> Iterator[Record]:

@@ -1,12 +1,13 @@
 """Finds the dataset that a name means: registered, `reasoning_gym:<task>`, a local file or a Hub id."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from nemo_rl.data.datasets.generated import guess_number_records, reasoning_gym_records, tiny_records
+from nemo_rl.data.datasets.generated import guess_number_records, reasoning_gym_records, tiny_max_records
 from nemo_rl.data.datasets.response import FORMATS, format_records, table_records
 from nemo_rl.data.datasets.tables import looks_like_file, read_hub, read_local
 from nemo_rl.data.errors import DataError, did_you_mean
@@ -17,7 +18,7 @@ RecordSource = Callable[[DatasetSettings], Iterator[Record]]
 _SOURCES: dict[str, RecordSource] = {
     "reasoning_gym": reasoning_gym_records,
     "guess_number": guess_number_records,
-    **{name: partial(tiny_records, name) for name in ("tiny_copy", "tiny_max", "tiny_add")},
+    "tiny_max": tiny_max_records,
     **{name: partial(format_records, name) for name in FORMATS},
     # the same tables under their Hub ids, so that their answer format is known there too
     **{table.hub_id: partial(format_records, name) for name, table in FORMATS.items()},
@@ -32,8 +33,8 @@ def register_dataset(name: str, source: RecordSource) -> None:
 
 
 def load_records(settings: DatasetSettings) -> list[Record]:
-    """All problems of a dataset; at least one, each with its own row id."""
-    records = list(_source(settings))
+    """The problems of a dataset, the first `size` of them if that is given; at least one."""
+    records = list(itertools.islice(_source(settings), settings.size))
     if not records:
         raise DataError(f"dataset {settings.dataset_name!r} has no rows")
     return records

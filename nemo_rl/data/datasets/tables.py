@@ -28,10 +28,10 @@ def read_local(path: Path, split: str | None) -> Iterator[Row]:
     if file.stat().st_size == 0:
         raise DataError(f"dataset file {file} is empty")
     try:
-        table = datasets.load_dataset(reader, data_files=str(file), split="train")
-    except datasets.exceptions.DatasetGenerationError as error:
-        raise DataError(f"dataset file {file} cannot be read as {reader}: {error.__cause__ or error}") from error
-    yield from table
+        # streamed, so that nothing is copied to a cache that outlives the file
+        yield from datasets.load_dataset(reader, data_files=str(file), split="train", streaming=True)
+    except ValueError as error:  # pyarrow's complaints about content are ValueErrors
+        raise DataError(f"dataset file {file} cannot be read as {reader}: {error}") from error
 
 
 def _pick_file(path: Path, split: str | None) -> Path:

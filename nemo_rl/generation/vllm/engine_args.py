@@ -9,8 +9,16 @@ from nemo_rl.generation.vllm.receiver import BACKEND
 EXTENSION = "nemo_rl.generation.vllm.receiver.WorkerExtension"
 
 
-def engine_arguments(generation: GenerationConfig, model_path: str, *, cpu: bool, max_num_seqs: int, seed: int,
-                     trust_remote_code: bool, share_device: bool) -> dict[str, Any]:
+def engine_arguments(
+    generation: GenerationConfig,
+    model_path: str,
+    *,
+    cpu: bool,
+    max_num_seqs: int,
+    seed: int,
+    trust_remote_code: bool,
+    share_device: bool,
+) -> dict[str, Any]:
     """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them."""
     from vllm.config import WeightTransferConfig
 
@@ -61,5 +69,6 @@ def sampling_params(request: GenerationRequest, *, stream: bool) -> Any:
         include_stop_str_in_output=True,
         detokenize=bool(sampling.stop_strings),
         logprobs=0,
+        flat_logprobs=True,  # plain lists: with logprobs=0 one entry a position, that of the sampled token
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )

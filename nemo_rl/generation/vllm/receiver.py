@@ -14,7 +14,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTr
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.platforms import current_platform
 
-from nemo_rl.weight_sync.checksum import checksum
+from nemo_rl.weight_sync.checksum import checksums
 from nemo_rl.weight_sync.interfaces import Bucket, BucketReceiver, TensorEntry, WeightSyncError, tensors_of
 
 BACKEND = "nemo_rl"
@@ -78,6 +78,8 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
         """Nothing to prepare: weights are overwritten in place."""
 
     def finish_weight_update(self) -> None:
+        if self.receiver is not None:
+            self.receiver.release()
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
@@ -111,11 +113,11 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
 
 
 def _check(bucket: Bucket, buffer: torch.Tensor) -> None:
-    for entry in bucket.entries:
-        found = checksum(buffer[entry.offset : entry.offset + entry.nbytes])
-        if found != entry.checksum:
+    found = checksums([buffer[entry.offset : entry.offset + entry.nbytes] for entry in bucket.entries])
+    for entry, code in zip(bucket.entries, found, strict=True):
+        if code != entry.checksum:
             raise WeightSyncError(
-                f"{entry.name} arrived damaged at version {bucket.version}: checksum {found}, sent {entry.checksum}"
+                f"{entry.name} arrived damaged at version {bucket.version}: checksum {code}, sent {entry.checksum}"
             )
 
 

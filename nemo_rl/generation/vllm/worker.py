@@ -76,7 +76,9 @@ class VllmWorker:
     def _output(self, request: GenerationRequest, output: Any, version: int) -> GenerationOutput:
         completion = output.outputs[0]
         tokens = tuple(completion.token_ids)
-        logprobs = tuple(step[token].logprob for step, token in zip(completion.logprobs, tokens, strict=True))
+        logprobs = tuple(completion.logprobs.logprobs)
+        if len(logprobs) != len(tokens):
+            raise ValueError(f"{request.request_id}: {len(tokens)} tokens came with {len(logprobs)} log-probabilities")
         return GenerationOutput(
             request_id=request.request_id,
             token_ids=tokens,
@@ -119,7 +121,8 @@ class VllmWorker:
         """Give device memory back. The weights need not survive: a sync precedes every use after training."""
         if self.can_sleep:
             self.engine.reset_prefix_cache()
-            self.engine.sleep(level=1)
+            self.engine.sleep(level=2)
+            self.state.version = None
 
     def wake(self, tags: Sequence[str] | None = None) -> None:
         if self.can_sleep:
@@ -133,4 +136,3 @@ class VllmWorker:
 
     def shutdown(self) -> None:
         self.engine.llm_engine.engine_core.shutdown()
-

@@ -80,7 +80,9 @@ def _state(model: PolicyModel, optimization: Optimization, *, is_loading: bool) 
         state[f"model{index}"] = {name: sharded[name] for name in wanted}
     tensors = {key: value for part in state.values() for key, value in part.items()}
     _create_moments(optimization)
-    state["optimizer"] = optimization.optimizer.sharded_state_dict(tensors, is_loading=is_loading, metadata=dict(_METADATA))
+    state["optimizer"] = optimization.optimizer.sharded_state_dict(
+        tensors, is_loading=is_loading, metadata=dict(_METADATA)
+    )
     state["scheduler"] = optimization.scheduler.state_dict()
     return state
 
@@ -127,7 +129,10 @@ def _create_moments(optimization: Optimization) -> None:
 
 def _about(model: PolicyModel) -> dict[str, Any]:
     """What a checkpoint must agree with whoever loads it."""
-    about: dict[str, Any] = {"precision": str(model.dtype).removeprefix("torch."), "adapters": model.adapters is not None}
+    about: dict[str, Any] = {
+        "precision": str(model.dtype).removeprefix("torch."),
+        "adapters": model.adapters is not None,
+    }
     if model.adapters is not None:
         lora = model.adapters.lora
         about |= {"dim": lora.dim, "alpha": lora.alpha, "target_modules": list(lora.target_modules)}

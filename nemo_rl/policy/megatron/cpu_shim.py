@@ -142,7 +142,19 @@ def _redirect_factories() -> None:
     from torch.utils import _device
 
     _device._device_constructors()
-    names = ("tensor", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "zeros_like", "ones_like", "empty_like")
+    names = (
+        "tensor",
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "arange",
+        "rand",
+        "randn",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+    )
     for name in names:
         setattr(torch, name, _on_cpu(getattr(torch, name)))
 

@@ -17,7 +17,12 @@ def merged_weights(model: PolicyModel) -> Iterator[tuple[str, torch.Tensor]]:
     Megatron-Bridge gathers base and adapters, merges in float32 into a new tensor and rounds once; the live base is
     only read. Rows that pad the vocabulary are not exported.
     """
-    for name, tensor in model.bridge.export_hf_weights(model.modules, cpu=False, show_progress=False):
+    if model.export_tasks is None:
+        model.export_tasks = model.bridge.get_conversion_tasks(model.modules)
+    exported = model.bridge.export_hf_weights(
+        model.modules, cpu=False, show_progress=False, conversion_tasks=model.export_tasks
+    )
+    for name, tensor in exported:
         yield name, tensor
 
 

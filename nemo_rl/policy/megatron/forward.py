@@ -18,27 +18,32 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from nemo_rl.data.packed_layout import packed_layout, zigzag_indices
 from nemo_rl.policy.interfaces import TrainBatch
-from nemo_rl.policy.megatron.vocab_logprobs import SumOverRanks, next_token_logprobs
+from nemo_rl.policy.megatron.output import OutputRequest, logprob_processor
+from nemo_rl.policy.megatron.vocab_logprobs import SumOverRanks
 
 
 @dataclass(frozen=True)
 class RowLayout:
     """How rows become model inputs: `packed` into one thd line or padded, what each row's length and, packed, the
-    whole line's length must be divisible by, and the temperature that log-probabilities are taken at."""
+    whole line's length must be divisible by; the temperature that log-probabilities are taken at, and how many
+    positions' logits are held at once (None: all)."""
 
     packed: bool
     divisible_by: int
     line_divisible_by: int
     temperature: float
+    logits_chunk: int | None = None
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One micro-batch on this context rank. `line_index` says which slots of the flat line its tokens are."""
+    """One micro-batch on this context rank. `line_index` says which slots of the flat line its tokens are, `needed`
+    at which positions the next token's log-probability is asked for."""
 
     token_ids: torch.Tensor
     position_ids: torch.Tensor
     next_token_ids: torch.Tensor
+    needed: torch.Tensor
     packed: PackedSeqParams | None
     line_index: torch.Tensor
     line_length: int
@@ -62,8 +67,10 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
     starts = [sum(spans[:i]) for i in range(len(spans))]
     total = sum(spans)
     line = torch.zeros(total, dtype=torch.long)
+    counts = torch.zeros(total, dtype=torch.bool)
     for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         line[start : start + length] = batch.token_ids_BT[row, :length]
+        counts[start + 1 : start + length] = batch.loss_mask_BT[row, 1:length]
     positions = torch.cat([torch.arange(span) for span in spans])
     index = torch.cat([start + _share(span, cp_size, cp_rank) for start, span in zip(starts, spans, strict=True)])
     rows = 1 if layout.packed else len(spans)
@@ -72,8 +79,6 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
         qkv_format="thd",
         cu_seqlens_q=bounds,
         cu_seqlens_kv=bounds,
-        cu_seqlens_q_padded=bounds,
-        cu_seqlens_kv_padded=bounds,
         max_seqlen_q=max(spans),
         max_seqlen_kv=max(spans),
     )
@@ -81,6 +86,7 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
         token_ids=line[index].view(rows, -1).to(device),
         position_ids=positions[index].view(rows, -1).to(device),
         next_token_ids=line.roll(-1)[index].view(rows, -1).to(device),
+        needed=counts.roll(-1)[index].view(rows, -1).to(device),
         packed=params if layout.packed else None,
         line_index=index.to(device),
         line_length=total,
@@ -88,13 +94,15 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
     )
 
 
-def logprobs_of_rows(logits: torch.Tensor, inputs: ModelInput, batch: TrainBatch, temperature: float, vocab: int) -> torch.Tensor:
-    """Log-probability of every token of every row [B, T], float32, differentiable; 0 at position 0 and in padding.
+def logprobs_of_rows(share: torch.Tensor, inputs: ModelInput, batch: TrainBatch) -> torch.Tensor:
+    """This rank's next-token log-probabilities [rows, n] -> those of every row's tokens [B, T], differentiable.
 
-    `logits` are this rank's share [rows, n, V / tp]. Whole rows come back on every tensor and context rank.
+    0 at position 0, in padding and where `loss_mask_BT` is False. Whole rows come back on every tensor and context rank.
     """
-    share = next_token_logprobs(logits, inputs.next_token_ids, temperature, vocab).reshape(-1)
-    line = torch.zeros(inputs.line_length, dtype=share.dtype, device=share.device).index_copy(0, inputs.line_index, share)
+    share = share.reshape(-1)
+    line = torch.zeros(inputs.line_length, dtype=share.dtype, device=share.device).index_copy(
+        0, inputs.line_index, share
+    )
     if parallel_state.get_context_parallel_world_size() > 1:
         line = SumOverRanks.apply(line, parallel_state.get_context_parallel_group())
     rows, longest = batch.token_ids_BT.shape
@@ -124,14 +132,22 @@ def run_schedule(
     def forward_step(data: Iterator[TrainBatch], model: torch.nn.Module) -> tuple[torch.Tensor, Callable[..., Any]]:
         rows = next(data)
         inputs = build_model_input(rows, layout, device)
-        output = model(inputs.token_ids, inputs.position_ids, None, packed_seq_params=inputs.packed)
+        output = model(
+            inputs.token_ids,
+            inputs.position_ids,
+            None,
+            packed_seq_params=inputs.packed,
+            output_processor=logprob_processor,
+            output_processor_context=OutputRequest(
+                inputs.next_token_ids, inputs.needed, layout.temperature, vocab_size, layout.logits_chunk
+            ),
+        )
 
-        def on_logits(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
-            logprobs = logprobs_of_rows(logits, inputs, rows, layout.temperature, vocab_size)
-            loss, collected = on_rows(logprobs, rows)
+        def on_logprobs(share: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+            loss, collected = on_rows(logprobs_of_rows(share, inputs, rows), rows)
             return loss, torch.zeros([], dtype=torch.int, device=device), collected
 
-        return output, on_logits
+        return output, on_logprobs
 
     schedule = get_forward_backward_func()
     with torch.set_grad_enabled(not forward_only):

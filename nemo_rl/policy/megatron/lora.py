@@ -90,7 +90,9 @@ class AdapterSet:
         """Raise AdapterError unless every trainable adapter is consumed by the merged export. Collective."""
         model_bridge = bridge._model_bridge
         tasks = bridge.get_conversion_tasks(self.modules)
-        exported = {t.global_param_name.partition(".to_wrap.weight")[0] for t in tasks if ".to_wrap." in t.global_param_name}
+        exported = {
+            t.global_param_name.partition(".to_wrap.weight")[0] for t in tasks if ".to_wrap." in t.global_param_name
+        }
         merged = set(model_bridge.build_adapter_conversion_tasks(self.modules))
         trained = {name.partition(".adapter.")[0] for name in self.parameters if ".adapter." in name}
         lost = sorted(trained - (exported & merged))

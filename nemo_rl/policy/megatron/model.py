@@ -27,6 +27,7 @@ class PolicyModel:
     adapters: AdapterSet | None
     vocab_size: int
     dtype: torch.dtype
+    export_tasks: list[Any] | None = None
 
     @property
     def config(self) -> Any:
@@ -60,7 +61,8 @@ def torch_dtype(precision: str) -> torch.dtype:
 
 def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> PolicyModel:
     """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
-    teach_bridge_local_layers()
+    if not has_transformer_engine():
+        teach_bridge_local_layers()
     bridge = AutoBridge.from_hf_pretrained(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )
@@ -117,7 +119,9 @@ def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -
 
 def _configure_kernels(provider: Any, policy: PolicyConfig) -> None:
     megatron = policy.megatron_cfg
-    provider.apply_rope_fusion = megatron.apply_rope_fusion
+    provider.apply_rope_fusion = (
+        has_transformer_engine() if megatron.apply_rope_fusion is None else megatron.apply_rope_fusion
+    )
     provider.bias_activation_fusion = megatron.bias_activation_fusion
     provider.gradient_accumulation_fusion = False
     provider.attention_dropout = provider.hidden_dropout = 0.0

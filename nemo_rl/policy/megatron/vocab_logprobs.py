@@ -7,7 +7,9 @@ from megatron.core import parallel_state
 from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
 
 
-def next_token_logprobs(logits: torch.Tensor, next_token_ids: torch.Tensor, temperature: float, vocab: int) -> torch.Tensor:
+def next_token_logprobs(
+    logits: torch.Tensor, next_token_ids: torch.Tensor, temperature: float, vocab: int
+) -> torch.Tensor:
     """log softmax(logits / temperature)[next token], float32 [rows, n]; logits [rows, n, V / tp] of any dtype.
 
     Slots past `vocab` exist only so that the vocabulary divides by the tensor-parallel size; they are kept out of the

@@ -28,6 +28,11 @@ class MegatronPolicyWorker:
         context = ray.get_runtime_context()
         return {"node_id": context.get_node_id(), "ip": ray.util.get_node_ip_address(), "gpu_ids": ray.get_gpu_ids()}
 
+    def prepare(self) -> None:
+        """Not collective: the slow imports, while the engines start."""
+        install_cpu_shim()
+        import nemo_rl.policy.megatron.model  # noqa: F401
+
     def open_store(self) -> int:
         """Not collective, rank 0 of a multi-node run: serve the rendezvous, on a port that the system picks."""
         import torch
@@ -41,7 +46,6 @@ class MegatronPolicyWorker:
         import torch
 
         from nemo_rl.policy.megatron.distributed import join_training_ranks
-        from nemo_rl.policy.megatron.forward import RowLayout
         from nemo_rl.policy.megatron.model import build_policy_model, initialise_parallel_state
         from nemo_rl.policy.megatron.offload import PolicyMemory
         from nemo_rl.policy.megatron.optimizer import build_optimization
@@ -56,15 +60,22 @@ class MegatronPolicyWorker:
         self.optimization = build_optimization(self.model, policy)
         self.memory = PolicyMemory(self.model, self.optimization)
         self.reference = ReferencePolicy(self.model, ReferenceKind(self.config.checkpointing.reference))
-        self.layout = RowLayout(
+        self.layout = self.row_layout()
+        trainable = sum(p.numel() for p in self.model.trainable().values())
+        total = trainable + sum(p.numel() for p in self.model.frozen().values())
+        return {"trainable": trainable, "total": total, "threads": torch.get_num_threads()}
+
+    def row_layout(self) -> Any:
+        from nemo_rl.policy.megatron.forward import RowLayout
+
+        policy = self.config.policy
+        return RowLayout(
             packed=policy.sequence_packing.enabled,
             divisible_by=policy.make_sequence_length_divisible_by,
             line_divisible_by=policy.sequence_packing.sequence_length_round,
             temperature=policy.generation.temperature,
+            logits_chunk=policy.logprob_chunk_size,
         )
-        trainable = sum(p.numel() for p in self.model.trainable().values())
-        total = trainable + sum(p.numel() for p in self.model.frozen().values())
-        return {"trainable": trainable, "total": total, "threads": torch.get_num_threads()}
 
     def _load_starting_adapters(self) -> None:
         if self.config.checkpointing.adapter_path is not None:

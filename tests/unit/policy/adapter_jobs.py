@@ -116,7 +116,9 @@ def lost_adapter(place: Place, model: str) -> str:
     return "nothing was raised"
 
 
-def padded_vocabulary_logprobs(place: Place, logits: torch.Tensor, tokens: torch.Tensor, vocab: int, temperature: float) -> Any:
+def padded_vocabulary_logprobs(
+    place: Place, logits: torch.Tensor, tokens: torch.Tensor, vocab: int, temperature: float
+) -> Any:
     """next_token_logprobs of logits [rows, n, V], cut over tensor-parallel ranks; and the gradient of their sum."""
     from megatron.core import parallel_state
 

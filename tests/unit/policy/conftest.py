@@ -73,5 +73,3 @@ def reports(
         return pool.run(world, jobs.measure, str(models(model)), settings, batches(model), 2)
 
     return measured
-
-

@@ -81,7 +81,12 @@ def train(worker: Any, batch: TrainBatch, loss: Loss | None = None) -> dict[str,
     reply = worker.train(share(worker, batch, "train"), loss or make_loss(worker.config), Normalizer.of(batch.mask_BT))
     sums = reply.pop("sums")
     highest = max((float(s.maxima["probs_ratio_max"]) for s in sums), default=0.0)
-    return {**reply, "loss": sum(float(s.means["loss"][0]) for s in sums), "highest_ratio": highest, "reports": len(sums)}
+    return {
+        **reply,
+        "loss": sum(float(s.means["loss"][0]) for s in sums),
+        "highest_ratio": highest,
+        "reports": len(sums),
+    }
 
 
 def shards(worker: Any, what: str = "value") -> dict[str, Shard]:

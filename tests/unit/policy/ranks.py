@@ -40,7 +40,9 @@ class RankPool:
         self.jobs = 0
         self.processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
 
-    def run(self, world: int, job: Callable[..., Any], *args: Any, first: int = 0, deadline_s: float = 150.0) -> list[Any]:
+    def run(
+        self, world: int, job: Callable[..., Any], *args: Any, first: int = 0, deadline_s: float = 150.0
+    ) -> list[Any]:
         """Results in rank order. `first` picks which processes serve: one that has no memory of an earlier job."""
         while len(self.processes) < first + world:
             self._start_one()

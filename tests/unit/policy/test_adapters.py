@@ -178,7 +178,11 @@ def test_any_choice_of_targets_exports_what_it_trains(pool, models, batches, mod
         expected = hf_logprobs(hf, batches(model))
     assert max(float((r["live"] - expected).abs().max()) for r in report if r["live"] is not None) < 1e-4
     moved = {n.rpartition("layers.")[2] for n in weights if not torch.equal(weights[n], base[n])}
-    wanted = {"target_modules=[linear_qkv,output_layer]": 13, "target_modules=[]": 28, "exclude_modules=[linear_fc1,linear_fc2]": 16}
+    wanted = {
+        "target_modules=[linear_qkv,output_layer]": 13,
+        "target_modules=[]": 28,
+        "exclude_modules=[linear_fc1,linear_fc2]": 16,
+    }
     assert len(moved) == wanted.get(targets, 4)
     assert ("lm_head.weight" in moved) == ("output_layer" in targets)
 
@@ -186,7 +190,9 @@ def test_any_choice_of_targets_exports_what_it_trains(pool, models, batches, mod
 @pytest.mark.parametrize("layout", ["single", "tp2-sp"])
 def test_reference_of_the_start_is_put_in_and_taken_out_bit_for_bit(pool, models, batches, layout):
     world, overrides = LAYOUTS[layout]
-    for report in pool.run(world, adapter_jobs.reference_of_the_start, str(models("llama")), overrides, batches("llama")):
+    for report in pool.run(
+        world, adapter_jobs.reference_of_the_start, str(models("llama")), overrides, batches("llama")
+    ):
         assert torch.equal(report["reference"], report["start"])
         assert torch.equal(report["again"], report["live"])
         assert (report["live"] - report["start"]).abs().max() > 1e-3

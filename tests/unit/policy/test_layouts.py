@@ -15,7 +15,9 @@ others = pytest.mark.parametrize(("model", "layout", "packed"), [c for c in CASE
 
 
 @every_layout
-def test_live_adapters_give_hugging_faces_logprobs_of_the_merged_export(reports, models, batches, model, layout, packed):
+def test_live_adapters_give_hugging_faces_logprobs_of_the_merged_export(
+    reports, models, batches, model, layout, packed
+):
     report = reports(model, layout, packed)
     merged = AutoModelForCausalLM.from_pretrained(models(model), dtype=torch.float32)
     base = {name: tensor.clone() for name, tensor in merged.state_dict().items()}

@@ -1,0 +1,53 @@
+"""Writes a Hugging Face checkpoint of a known shape with random weights, on the GPU if there is one.
+
+python benchmarks/random_checkpoint.py qwen3-0.6b FOLDER
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from nemo_rl.utils.tiny_model import make_tiny_tokenizer
+
+COMMON = {
+    "head_dim": 128,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 40960,
+    "rope_theta": 1e6,
+    "vocab_size": 151936,
+}
+SHAPES = {
+    "qwen3-0.6b": dict(
+        hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16, tie_word_embeddings=True
+    ),
+    "qwen3-1.7b": dict(
+        hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16, tie_word_embeddings=True
+    ),
+    "qwen3-8b": dict(
+        hidden_size=4096,
+        intermediate_size=12288,
+        num_hidden_layers=36,
+        num_attention_heads=32,
+        tie_word_embeddings=False,
+    ),
+}
+
+
+def write_random_checkpoint(shape: str, folder: Path, seed: int = 0) -> None:
+    """bfloat16 weights N(0, 0.02), norms 1, and the tiny character tokenizer (a small part of the vocabulary)."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(**COMMON, **SHAPES[shape], eos_token_id=1, pad_token_id=0, bos_token_id=None)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    make_tiny_tokenizer().save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    write_random_checkpoint(arguments.shape, arguments.folder)
