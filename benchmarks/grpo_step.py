@@ -18,10 +18,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nemo_rl.algorithms.data_setup import RunData
 from nemo_rl.algorithms.grpo import grpo_train
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.setup import grpo_run
-from nemo_rl.algorithms.data_setup import RunData
 from nemo_rl.config.schema import MasterConfig
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.environments.interfaces import EnvironmentInput, EnvironmentOutput
@@ -193,7 +193,8 @@ def main() -> None:
     setup_driver_logging(Console(stderr=True))
     result = measure(options)
     table = Table(
-        title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations}, {options.input} + {options.output} tokens"
+        title=f"GRPO step, {options.model.name}, {options.prompts} x {options.generations} rollouts, "
+        f"{options.input} + {options.output} tokens"
     )
     table.add_column("median of steps 2..")
     table.add_column("value", justify="right")

@@ -5,6 +5,7 @@ python benchmarks/random_checkpoint.py qwen3-0.6b FOLDER
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
@@ -18,20 +19,19 @@ COMMON = {
     "rope_theta": 1e6,
     "vocab_size": 151936,
 }
-SHAPES = {
-    "qwen3-0.6b": dict(
-        hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16, tie_word_embeddings=True
-    ),
-    "qwen3-1.7b": dict(
-        hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16, tie_word_embeddings=True
-    ),
-    "qwen3-8b": dict(
-        hidden_size=4096,
-        intermediate_size=12288,
-        num_hidden_layers=36,
-        num_attention_heads=32,
-        tie_word_embeddings=False,
-    ),
+SHAPES: dict[str, dict[str, Any]] = {
+    name: {
+        "hidden_size": hidden,
+        "intermediate_size": 3 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "tie_word_embeddings": tied,
+    }
+    for name, hidden, layers, heads, tied in [
+        ("qwen3-0.6b", 1024, 28, 16, True),
+        ("qwen3-1.7b", 2048, 28, 16, True),
+        ("qwen3-8b", 4096, 36, 32, False),
+    ]
 }
 
 

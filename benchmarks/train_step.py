@@ -37,7 +37,11 @@ def configuration(options: argparse.Namespace, micro_batch_tokens: int, chunk: i
                 "train_micro_batch_size": 1,
                 "max_total_sequence_length": options.length,
                 "logprob_chunk_size": chunk,
-                "sequence_packing": {"enabled": True, "train_mb_tokens": micro_batch_tokens, "logprob_mb_tokens": micro_batch_tokens},
+                "sequence_packing": {
+                    "enabled": True,
+                    "train_mb_tokens": micro_batch_tokens,
+                    "logprob_mb_tokens": micro_batch_tokens,
+                },
                 "megatron_cfg": {
                     "activation_checkpointing": options.recompute,
                     "peft": {"enabled": options.rank > 0, "dim": options.rank or 8, "alpha": options.rank or 8},
@@ -64,8 +68,12 @@ def random_batch(options: argparse.Namespace) -> TrainBatch:
     )
 
 
-def measure(worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfig, options: argparse.Namespace) -> dict[str, Any]:
-    rule = CuttingRule(1, config.policy.sequence_packing.train_mb_tokens, divisible_by=config.policy.make_sequence_length_divisible_by)
+def measure(
+    worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfig, options: argparse.Namespace
+) -> dict[str, Any]:
+    policy = config.policy
+    multiple = policy.make_sequence_length_divisible_by
+    rule = CuttingRule(1, policy.sequence_packing.train_mb_tokens, divisible_by=multiple)
     rows = cut_batch(batch, 1, rule).rows_of(0, batch)
     loss, normalizer = make_loss(config), Normalizer.of(batch.mask_BT)
     seconds = []
@@ -119,8 +127,11 @@ def profile(worker: MegatronPolicyWorker, batch: TrainBatch, config: MasterConfi
         worker.train(rows, make_loss(config), Normalizer.of(batch.mask_BT))
         _wait()
     key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
-    table: str = trace.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=60)
-    path.write_text(table + "\n" + trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=60))
+    averages = trace.key_averages()
+    table: str = averages.table(sort_by=key, row_limit=40, max_name_column_width=60)
+    path.write_text(
+        table + "\n" + averages.table(sort_by="self_cpu_time_total", row_limit=40, max_name_column_width=60)
+    )
     return table
 
 
@@ -134,20 +145,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--recompute", action="store_true")
-    parser.add_argument("--variants", default="16384:,32768:8192", help="micro-batch tokens:logits chunk, comma separated")
+    parser.add_argument("--variants", default="16384:,32768:8192", help="micro-batch tokens:logits chunk, ...")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     batch = random_batch(options)
     results: dict[str, Any] = {}
     worker = None
+    folder = tempfile.mkdtemp()  # NCCL reads the rendezvous file when it first communicates
     for variant in options.variants.split(","):
         tokens, _, chunk = variant.partition(":")
         config = configuration(options, int(tokens), int(chunk) if chunk else None)
         if worker is None:
             worker = MegatronPolicyWorker(config, str(options.model), 0, 1)
-            with tempfile.TemporaryDirectory() as folder:
-                print(worker.build(f"file://{folder}/rendezvous"))
+            print(worker.build(f"file://{folder}/rendezvous"))
         worker.config = config
         worker.layout = worker.row_layout()
         if torch.cuda.is_available():

@@ -8,29 +8,18 @@ uv run examples/run_grpo.py --config FILE --dry-run                what would ru
 import sys
 from pathlib import Path
 
-from nemo_rl.config.cli import parse_command_line
-from nemo_rl.config.errors import ConfigError
-from nemo_rl.config.loader import load_config, resolved_yaml
+from nemo_rl.config.cli import entry_point
 from nemo_rl.config.plan import describe_plan
+from nemo_rl.config.schema import MasterConfig
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "grpo_tiny_cpu.yaml"
 
 
-def main(arguments: list[str]) -> int:
-    try:
-        path, overrides, dry_run = parse_command_line(arguments, DEFAULT_CONFIG)
-        config = load_config(path, overrides)
-    except ConfigError as error:
-        print(f"configuration error: {error}", file=sys.stderr)
-        return 2
-    if dry_run:
-        print(resolved_yaml(config))
-        print(describe_plan(config))
-        return 0
+def run(config: MasterConfig) -> int:
     from nemo_rl.algorithms.main import run_grpo
 
     return run_grpo(config)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry_point(sys.argv[1:], DEFAULT_CONFIG, MasterConfig, describe_plan, run))

@@ -16,7 +16,11 @@ GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def convert(source: Path, target: Path) -> None:
     """Read the GGUF in folder `source`, write bfloat16 safetensors and the tokenizer to `target`."""
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    # Newer transformers count a model that came from GGUF as quantised and refuse to save it.
+    config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
+    model = type(loaded)(config)
+    model.load_state_dict(loaded.state_dict())
     model.to(torch.bfloat16).save_pretrained(target)
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(target)
 

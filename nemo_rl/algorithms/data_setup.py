@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
@@ -34,25 +34,41 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NEMO_RL_CACHE", default))
 
 
-def load_data(config: MasterConfig) -> RunData:
-    """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model folder that was found sound, its text config, and the tokenizer."""
+
+    path: str
+    config: Any
+    tokenizer: Any
+
+
+def load_model(policy: TrainedPolicyConfig) -> LoadedModel:
+    """Check model folder and tokenizer against each other; DataError with one sentence for what is wrong."""
     from transformers import AutoConfig
 
-    policy = config.policy
-    model_path = str(resolve_model(policy.model_name, cache_folder()))
-    name = model_path if policy.tokenizer.name == policy.model_name else policy.tokenizer.name
+    path = str(resolve_model(policy.model_name, cache_folder()))
+    name = path if policy.tokenizer.name == policy.model_name else policy.tokenizer.name
     tokenizer = load_tokenizer(name, policy.tokenizer.chat_template, policy.trust_remote_code)
-    validate_model_folder(model_path, tokenizer, policy.trust_remote_code)
-    model_config = AutoConfig.from_pretrained(
-        model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
+    validate_model_folder(path, tokenizer, policy.trust_remote_code)
+    config = AutoConfig.from_pretrained(
+        path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     ).get_text_config()
+    return LoadedModel(path, config, tokenizer)
+
+
+def load_data(config: MasterConfig) -> RunData:
+    """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
+    model = load_model(config.policy)
     if config.debug.train_from_rollouts is not None:
-        return RunData(model_path, model_config, tokenizer, [], [])
+        return RunData(model.path, model.config, model.tokenizer, [], [])
     train, validation = _records(config)
-    prompts = _build(config, tokenizer, train, config.data.train)
-    held_out = _build(config, tokenizer, validation, config.data.validation or config.data.train) if validation else []
+    prompts = _build(config, model.tokenizer, train, config.data.train)
+    held_out = (
+        _build(config, model.tokenizer, validation, config.data.validation or config.data.train) if validation else []
+    )
     logger.info("%d training and %d validation prompts", len(prompts), len(held_out))
-    return RunData(model_path, model_config, tokenizer, prompts, held_out)
+    return RunData(model.path, model.config, model.tokenizer, prompts, held_out)
 
 
 def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
@@ -62,7 +78,7 @@ def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
     return train, held_out
 
 
-def dataset_settings(config: MasterConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
+def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
     """The data package's settings of one dataset, defaults filled in."""
     keys = {key: value for key in ("input_key", "output_key") if (value := getattr(dataset, key)) is not None}
     return DatasetSettings(
@@ -70,7 +86,7 @@ def dataset_settings(config: MasterConfig, dataset: Any, split: str, held_out: f
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
         split=dataset.split or split,
         subset=dataset.subset,
-        seed=config.grpo.seed if dataset.seed is None else dataset.seed,
+        seed=config.seed if dataset.seed is None else dataset.seed,
         split_validation_size=held_out,
         size=dataset.size,
         task_params=dataset.task_params,

@@ -11,7 +11,8 @@ import logging
 import torch
 
 from nemo_rl.algorithms.advantages import GroupAdvantages, group_advantages
-from nemo_rl.algorithms.bookkeeping import StepResult, record_step, save_checkpoint
+from nemo_rl.algorithms.bookkeeping import StepResult, record_step
+from nemo_rl.algorithms.checkpoints import save_checkpoint
 from nemo_rl.algorithms.kl import kl_estimate
 from nemo_rl.algorithms.masking import masked_sum
 from nemo_rl.algorithms.reward_shaping import finished_mask, overlong_penalty
@@ -51,7 +52,7 @@ def grpo_train(run: Run) -> None:
         record_step(run, result)
         if run.save_due():
             with run.stage("checkpointing"):
-                save_checkpoint(run, result)
+                save_checkpoint(run, result.metrics)
 
 
 def grpo_step(run: Run, groups: list[RolloutGroup]) -> StepResult:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nemo_rl.algorithms.losses import Loss
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import MasterConfig, TrainingConfig
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.experience.interfaces import RolloutGroup
 from nemo_rl.experience.rollouts import RolloutRunner
 from nemo_rl.policy.policy import Policy
 from nemo_rl.utils.checkpoint import CheckpointManager
+from nemo_rl.utils.flops import TrainingFlops
 from nemo_rl.utils.logger import RunLogger
 from nemo_rl.utils.monitor import SystemMonitor
 from nemo_rl.utils.progress import RunProgress
@@ -39,6 +40,14 @@ class Publisher(Protocol):
     def training_phase(self) -> None: ...
 
 
+class DataPosition(Protocol):
+    """What of the data has been used, as a checkpoint keeps it."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class RunState:
     """What a checkpoint has to restore besides weights, optimizer and data position."""
@@ -49,17 +58,13 @@ class RunState:
     best_metric: float | None = None
 
 
-@dataclass
-class Run:
-    """One training run."""
+@dataclass(kw_only=True)
+class TrainingRun:
+    """What every training run has, whatever its algorithm."""
 
-    config: MasterConfig
+    config: TrainingConfig
     policy: Policy
-    rollouts: RolloutSource
-    publisher: Publisher
     loss: Loss
-    runner: RolloutRunner | None
-    validation_prompts: list[Prompt]
     logger: RunLogger
     checkpoints: CheckpointManager | None
     monitor: SystemMonitor | None
@@ -68,17 +73,14 @@ class Run:
     deadline: TimeoutChecker
     total_steps: int
     devices: dict[str, int]
-    flops: Any
-    engines: list[dict[str, Any]] = field(default_factory=list)
+    flops: TrainingFlops
     state: RunState = field(default_factory=RunState)
     timer: Timer = field(default_factory=Timer)
-    rollout_steps: int = 0
     stopping: str | None = None
 
     @property
-    def needs_reference(self) -> bool:
-        grpo, loss = self.config.grpo, self.config.loss_fn
-        return not grpo.skip_reference_policy_logprobs_calculation and loss.reference_policy_kl_penalty > 0
+    def data_position(self) -> DataPosition:
+        raise NotImplementedError
 
     def begin_step(self) -> None:
         self.timer.reset()
@@ -90,27 +92,52 @@ class Run:
             yield
 
     def steps_done(self) -> int:
-        return self.rollout_steps if self.config.debug.rollouts_only else self.state.step
+        return self.state.step
 
     def finished(self) -> bool:
         """All steps are done, or the run was told to stop (SIGTERM, `checkpoint_must_save_by`)."""
         return self.stopping is not None or self.steps_done() >= self.total_steps
 
-    def validation_due(self) -> bool:
-        grpo = self.config.grpo
-        if not self.validation_prompts:
-            return False
-        last = self.state.step >= self.total_steps
-        return (grpo.val_period > 0 and self.state.step % grpo.val_period == 0) or (last and grpo.val_at_end)
+    def due(self, period: int, at_end: bool) -> bool:
+        """Whether what happens every `period` steps, or after the last one, happens after this one."""
+        return (period > 0 and self.state.step % period == 0) or (at_end and self.state.step >= self.total_steps)
 
     def save_due(self) -> bool:
         """Decides after each step; remembers in `stopping` why the run ends early."""
+        settings = self.config.checkpointing
         if self.termination:
             self.stopping = "SIGTERM"
         elif self.deadline.must_save():
-            self.stopping = f"checkpointing.checkpoint_must_save_by={self.config.checkpointing.checkpoint_must_save_by}"
+            self.stopping = f"checkpointing.checkpoint_must_save_by={settings.checkpoint_must_save_by}"
         if self.checkpoints is None:
             return False
-        settings = self.config.checkpointing
-        last = self.state.step >= self.total_steps and settings.save_at_end
-        return self.stopping is not None or last or self.state.step % settings.save_period == 0
+        return self.stopping is not None or self.due(settings.save_period, settings.save_at_end)
+
+
+@dataclass(kw_only=True)
+class Run(TrainingRun):
+    """One GRPO run."""
+
+    config: MasterConfig
+    rollouts: RolloutSource
+    publisher: Publisher
+    runner: RolloutRunner | None
+    validation_prompts: list[Prompt]
+    engines: list[dict[str, Any]] = field(default_factory=list)
+    rollout_steps: int = 0
+
+    @property
+    def data_position(self) -> DataPosition:
+        return self.rollouts
+
+    @property
+    def needs_reference(self) -> bool:
+        grpo, loss = self.config.grpo, self.config.loss_fn
+        return not grpo.skip_reference_policy_logprobs_calculation and loss.reference_policy_kl_penalty > 0
+
+    def steps_done(self) -> int:
+        return self.rollout_steps if self.config.debug.rollouts_only else self.state.step
+
+    def validation_due(self) -> bool:
+        grpo = self.config.grpo
+        return bool(self.validation_prompts) and self.due(grpo.val_period, grpo.val_at_end)

@@ -1,9 +1,9 @@
 """From the configuration to the arguments of pure functions and plain components."""
 
 from nemo_rl.algorithms.losses import ClippedPGLoss
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainingConfig
 from nemo_rl.environments.settings import EnvironmentSettings
-from nemo_rl.experience.rollouts import RolloutSettings
+from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.generation.interfaces import SamplingSettings
 from nemo_rl.utils.logger_backends import BackendSettings, MlflowSettings, WandbSettings
 
@@ -40,13 +40,13 @@ def rollout_settings(config: MasterConfig, *, validation: bool = False) -> Rollo
     )
 
 
-def environment_settings(config: MasterConfig, name: str) -> EnvironmentSettings:
+def environment_settings(config: EngineConfig, name: str) -> EnvironmentSettings:
     """Settings of the environment `name`; one that the configuration does not mention gets the defaults."""
     given = config.env.named().get(name)
     return EnvironmentSettings() if given is None else EnvironmentSettings(**given.model_dump())
 
 
-def backend_settings(config: MasterConfig) -> BackendSettings:
+def backend_settings(config: TrainingConfig) -> BackendSettings:
     """Which trackers are on."""
     logger = config.logger
     name = logger.run_name or config.policy.model_name.rstrip("/").rpartition("/")[2]

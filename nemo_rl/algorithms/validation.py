@@ -32,14 +32,15 @@ def validate(run: Run) -> dict[str, float]:
     rollouts = flatten(groups)
     run.logger.log_rollouts([describe(r) for r in rollouts], run.state.step, kind="validation")
     _print_some(run, rollouts)
-    return {f"validation/{name}": value for name, value in _metrics(groups, samples).items()}
+    return {f"validation/{name}": value for name, value in answer_metrics(groups, samples).items()}
 
 
-def _metrics(groups: list[RolloutGroup], samples: int) -> dict[str, float]:
+def answer_metrics(groups: list[RolloutGroup], samples: int) -> dict[str, float]:
+    """What `validate` reports, without its prefix."""
     rollouts = flatten(groups)
     graded = [r.reward for r in rollouts if math.isfinite(r.reward)]
     metrics = {
-        "accuracy": sum(_right(r) for r in rollouts) / len(rollouts),
+        "accuracy": sum(is_right(r) for r in rollouts) / len(rollouts),
         "reward": sum(graded) / len(graded) if graded else math.nan,
         "avg_length": sum(r.generated_length for r in rollouts) / len(rollouts),
         "num_samples": float(len(rollouts)),
@@ -47,12 +48,12 @@ def _metrics(groups: list[RolloutGroup], samples: int) -> dict[str, float]:
     }
     k = 1
     while samples > 1 and k <= samples:
-        metrics[f"pass@{k}"] = sum(pass_at_k(samples, sum(map(_right, g.rollouts)), k) for g in groups) / len(groups)
+        metrics[f"pass@{k}"] = sum(pass_at_k(samples, sum(map(is_right, g.rollouts)), k) for g in groups) / len(groups)
         k *= 2
     return metrics
 
 
-def _right(rollout: Rollout) -> bool:
+def is_right(rollout: Rollout) -> bool:
     return rollout.reward >= 1.0
 
 

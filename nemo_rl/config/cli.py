@@ -1,10 +1,13 @@
 """The command line of every entry point: `--config FILE`, `--dry-run`, and overrides."""
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nemo_rl.config.errors import ConfigError
+from nemo_rl.config.loader import load_config, resolved_yaml
+from nemo_rl.config.schema import RootConfig
 
 _EPILOG = """overrides:
   grpo.max_num_steps=20            change a key            logger.wandb.name='"a name"'   text with spaces
@@ -13,6 +16,26 @@ _EPILOG = """overrides:
   ~policy.tokenizer.chat_template  back to the default
 
 Every key is described in docs/configuration.md."""
+
+
+def entry_point[Root: RootConfig](
+    argv: Sequence[str],
+    default_config: Path,
+    root: type[Root],
+    describe_plan: Callable[[Root], str],
+    run: Callable[[Root], int],
+) -> int:
+    """Load the configuration and run it, or with --dry-run say what would run. The process's exit code."""
+    try:
+        path, overrides, dry_run = parse_command_line(argv, default_config)
+        config = load_config(path, overrides, root)
+    except ConfigError as error:
+        sys.stderr.write(f"configuration error: {error}\n")
+        return 2
+    if not dry_run:
+        return run(config)
+    sys.stdout.write(f"{resolved_yaml(config)}\n{describe_plan(config)}\n")
+    return 0
 
 
 def parse_command_line(argv: Sequence[str], default_config: Path) -> tuple[Path, list[str], bool]:

@@ -12,6 +12,7 @@ from nemo_rl.config.errors import suggestion
 from nemo_rl.config.schema.data import CustomEnvConfig
 from nemo_rl.config.schema.master import MasterConfig
 from nemo_rl.config.schema.refused import refusal
+from nemo_rl.config.schema.root import RootConfig
 from nemo_rl.config.schema.section import Section, is_section
 from nemo_rl.config.tree import Tree, get
 
@@ -51,28 +52,28 @@ def _section_in(annotation: Any) -> type[Section] | None:
 
 
 @cache
-def schema_keys() -> dict[str, Key]:
-    """All keys of MasterConfig by dotted name."""
-    return {key.path: key for key in keys_of(MasterConfig)}
+def schema_keys(root: type[RootConfig] = MasterConfig) -> dict[str, Key]:
+    """All keys of a root by dotted name."""
+    return {key.path: key for key in keys_of(root)}
 
 
 class KnownKeys:
     """Which keys a user may set: those of the schema, below free mappings, and known ones that are refused by name."""
 
-    def __init__(self, keys: dict[str, Key]) -> None:
-        self.keys = keys
+    def __init__(self, keys: dict[str, Key], root: type[RootConfig]) -> None:
+        self.keys, self.root = keys, root
 
     @classmethod
-    def of(cls, tree: Tree) -> "KnownKeys":
+    def of(cls, tree: Tree, root: type[RootConfig] = MasterConfig) -> "KnownKeys":
         """The schema's keys and those of the environments of one's own that a tree holds."""
-        keys, environments = dict(schema_keys()), get(tree, "env")
-        for name in environments if isinstance(environments, dict) else ():
+        keys, environments = dict(schema_keys(root)), get(tree, "env")
+        for name in environments if isinstance(environments, dict) and "env" in keys else ():
             if f"env.{name}" not in keys:
                 keys |= {key.path: key for key in keys_of(CustomEnvConfig, f"env.{name}.")}
-        return cls(keys)
+        return cls(keys, root)
 
     def allows(self, path: str) -> bool:
-        if path in self.keys or refusal(path):
+        if path in self.keys or refusal(path, self.root.refused):
             return True
         parent = path.rpartition(".")[0]
         while parent and parent not in self.keys:

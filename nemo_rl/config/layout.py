@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nemo_rl.config.schema.master import MasterConfig
+    from nemo_rl.config.schema.master import EngineConfig, MasterConfig, WorkerConfig
 
 
-def policy_world_size(config: "MasterConfig") -> int:
+def policy_world_size(config: "EngineConfig") -> int:
     """Devices of the trainer: all of them, less what generation takes for itself when it is not colocated."""
     return config.cluster.gpus_per_node * config.cluster.num_nodes - reserved_for_generation(config)
 
 
-def reserved_for_generation(config: "MasterConfig") -> int:
+def reserved_for_generation(config: "EngineConfig") -> int:
     """Devices that only the engine uses; 0 when colocated. On one node a part of it, else whole nodes."""
     colocated, cluster = config.policy.generation.colocated, config.cluster
     if colocated.enabled:
@@ -22,7 +22,7 @@ def reserved_for_generation(config: "MasterConfig") -> int:
     )
 
 
-def generation_world_size(config: "MasterConfig") -> int:
+def generation_world_size(config: "EngineConfig") -> int:
     """Devices that the engine runs on."""
     return reserved_for_generation(config) or policy_world_size(config)
 
@@ -39,8 +39,8 @@ class ParallelLayout:
     world: int
 
     @classmethod
-    def from_config(cls, config: "MasterConfig") -> "ParallelLayout":
-        megatron, world = config.policy.megatron_cfg, policy_world_size(config)
+    def from_config(cls, config: "WorkerConfig") -> "ParallelLayout":
+        megatron, world = config.policy.megatron_cfg, config.policy_devices
         tp, pp, cp = (
             megatron.tensor_model_parallel_size,
             megatron.pipeline_model_parallel_size,
@@ -65,7 +65,7 @@ class GenerationLayout:
     world: int
 
     @classmethod
-    def from_config(cls, config: "MasterConfig") -> "GenerationLayout":
+    def from_config(cls, config: "EngineConfig") -> "GenerationLayout":
         vllm, world = config.policy.generation.vllm_cfg, generation_world_size(config)
         per_engine = vllm.tensor_parallel_size * vllm.pipeline_parallel_size
         if world < 1 or world % per_engine:

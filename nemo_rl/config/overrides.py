@@ -9,16 +9,18 @@ from hydra.errors import HydraException
 from nemo_rl.config.errors import ConfigError
 from nemo_rl.config.inheritance import Given
 from nemo_rl.config.keys import KnownKeys
+from nemo_rl.config.schema.master import MasterConfig
+from nemo_rl.config.schema.root import RootConfig
 from nemo_rl.config.tree import get, has, put, remove
 
 COMMAND_LINE = "the command line"
 
 
-def apply_overrides(given: Given, overrides: Sequence[str]) -> None:
+def apply_overrides(given: Given, overrides: Sequence[str], root: type[RootConfig] = MasterConfig) -> None:
     """Change what the files gave, in order: each override sees what those before it did."""
     parser = OverridesParser.create()
     for text in overrides:
-        _apply(given, _parse(parser, text), text, KnownKeys.of(given.tree))
+        _apply(given, _parse(parser, text), text, KnownKeys.of(given.tree, root))
 
 
 def _parse(parser: OverridesParser, text: str) -> Override:

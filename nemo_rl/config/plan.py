@@ -1,6 +1,6 @@
 """What a run will do, in words and numbers, before anything starts: the second half of `--dry-run`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nemo_rl.config.layout import (
@@ -13,7 +13,7 @@ from nemo_rl.config.layout import (
 )
 
 if TYPE_CHECKING:
-    from nemo_rl.config.schema.master import MasterConfig
+    from nemo_rl.config.schema.master import MasterConfig, TrainingConfig
 
 __all__ = [
     "BatchArithmetic",
@@ -29,7 +29,7 @@ __all__ = [
 def describe_plan(config: "MasterConfig") -> str:
     """The plan as plain text, one subject per paragraph."""
     parts = (
-        ("Model", _model(config)),
+        ("Model", model_lines(config)),
         ("Devices", _devices(config)),
         ("One step", _step(config)),
         ("Sequences", _sequences(config)),
@@ -37,14 +37,19 @@ def describe_plan(config: "MasterConfig") -> str:
         ("Data", _data(config)),
         ("Length and files", _length(config)),
     )
+    return paragraphs(parts)
+
+
+def paragraphs(parts: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """Titles, each with its lines indented below it."""
     return "\n".join(f"{title}\n" + "".join(f"  {line}\n" for line in lines) for title, lines in parts)
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _model(config: "MasterConfig") -> Iterator[str]:
+def model_lines(config: "TrainingConfig") -> Iterator[str]:
     megatron = config.policy.megatron_cfg
     peft, optimizer, scheduler = megatron.peft, megatron.optimizer, megatron.scheduler
     yield f"{config.policy.model_name} in {config.policy.precision}; master weights in {optimizer.params_dtype}"
@@ -64,20 +69,20 @@ def _devices(config: "MasterConfig") -> Iterator[str]:
     cluster, policy, engine = config.cluster, ParallelLayout.from_config(config), GenerationLayout.from_config(config)
     total = cluster.gpus_per_node * cluster.num_nodes
     yield (
-        f"{_count(cluster.num_nodes, 'node')} x {cluster.gpus_per_node} = {_count(total, 'device')}, "
+        f"{count(cluster.num_nodes, 'node')} x {cluster.gpus_per_node} = {count(total, 'device')}, "
         f"accelerator {cluster.accelerator}"
     )
     shared = config.policy.generation.colocated.enabled
     yield (
         "policy and engine use the same devices in turn (colocated)"
         if shared
-        else f"policy on {_count(policy.world, 'device')}, engine on {engine.world} others (not colocated)"
+        else f"policy on {count(policy.world, 'device')}, engine on {engine.world} others (not colocated)"
     )
     axes = f"tensor {policy.tp} x pipeline {policy.pp} x context {policy.cp} x data {policy.dp}"
     experts = f", experts over {policy.ep}" if policy.ep > 1 else ""
-    yield f"policy: {_count(policy.world, 'rank')} = {axes}{experts}"
+    yield f"policy: {count(policy.world, 'rank')} = {axes}{experts}"
     yield (
-        f"engine: {_count(engine.replicas, 'vLLM replica')} of tensor {engine.tp} x pipeline {engine.pp}, "
+        f"engine: {count(engine.replicas, 'vLLM replica')} of tensor {engine.tp} x pipeline {engine.pp}, "
         f"{'fed request by request' if config.policy.generation.vllm_cfg.async_engine else 'fed batch by batch'}"
     )
 
@@ -85,12 +90,12 @@ def _devices(config: "MasterConfig") -> Iterator[str]:
 def _step(config: "MasterConfig") -> Iterator[str]:
     batch, options = batch_arithmetic(config), config.grpo.async_grpo
     yield (
-        f"{_count(batch.prompts, 'prompt')} x {_count(batch.generations, 'generation')} = "
-        f"{_count(batch.rollouts, 'rollout')}, sampled at temperature {config.policy.generation.temperature:g}"
+        f"{count(batch.prompts, 'prompt')} x {count(batch.generations, 'generation')} = "
+        f"{count(batch.rollouts, 'rollout')}, sampled at temperature {config.policy.generation.temperature:g}"
     )
     yield (
         f"{batch.rollouts:,} rollouts / global batch {config.policy.train_global_batch_size} = "
-        f"{_count(batch.optimizer_steps, 'optimizer step')} per rollout batch"
+        f"{count(batch.optimizer_steps, 'optimizer step')} per rollout batch"
     )
     micro = config.policy.train_micro_batch_size
     cut = (
@@ -98,9 +103,9 @@ def _step(config: "MasterConfig") -> Iterator[str]:
         if batch.micro_batches is None
         else f"{batch.micro_batches:,} x {micro} in a row (micro-batches)"
     )
-    yield f"each optimizer step: {_count(batch.rollouts_per_rank, 'rollout')} per data-parallel rank, {cut}"
+    yield f"each optimizer step: {count(batch.rollouts_per_rank, 'rollout')} per data-parallel rank, {cut}"
     if options.enabled:
-        age = _count(options.max_trajectory_age_steps, "step")
+        age = count(options.max_trajectory_age_steps, "step")
         yield f"generation runs all the time; rollouts are at most {age} old"
     penalty = config.loss_fn.reference_policy_kl_penalty
     yield f"KL penalty {penalty:g} to the {config.checkpointing.reference} model" if penalty else "no KL penalty"
@@ -155,8 +160,14 @@ def _data(config: "MasterConfig") -> Iterator[str]:
 
 
 def _length(config: "MasterConfig") -> Iterator[str]:
-    grpo, checkpointing = config.grpo, config.checkpointing
-    yield f"ends after {_count(grpo.max_num_steps, 'step')} or {_count(grpo.max_num_epochs, 'epoch')} of the data"
+    grpo = config.grpo
+    yield f"ends after {count(grpo.max_num_steps, 'step')} or {count(grpo.max_num_epochs, 'epoch')} of the data"
+    yield from file_lines(config)
+
+
+def file_lines(config: "TrainingConfig") -> Iterator[str]:
+    """Checkpoints and logs."""
+    checkpointing = config.checkpointing
     if checkpointing.enabled:
         kept = "all" if checkpointing.keep_top_k is None else f"the best {checkpointing.keep_top_k}"
         yield f"a checkpoint every {checkpointing.save_period} steps in {checkpointing.checkpoint_dir}, {kept} kept"

@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 
 from nemo_rl.data.errors import DataError
-from nemo_rl.data.interfaces import Prompt
 
 
-class PromptLoader:
-    """Endless batches of `num_prompts_per_step` prompts; the incomplete last batch of an epoch is dropped.
+class PromptLoader[Item]:
+    """Endless batches of `num_prompts_per_step` prompts, or conversations. An epoch's incomplete last batch is dropped.
 
     The order of an epoch is a function of (seed, epoch), so the position alone is the whole state. A generic
     dataloader would checkpoint generator states and worker queues for the same result.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], num_prompts_per_step: int, shuffle: bool, seed: int) -> None:
+    def __init__(self, prompts: Sequence[Item], num_prompts_per_step: int, shuffle: bool, seed: int) -> None:
         if len(prompts) < num_prompts_per_step:
             raise DataError(
                 f"the dataset has {len(prompts)} prompts, fewer than the {num_prompts_per_step} of one step; "
@@ -34,7 +33,7 @@ class PromptLoader:
     def steps_per_epoch(self) -> int:
         return len(self.prompts) // self.num_prompts_per_step
 
-    def next_prompts(self) -> list[Prompt]:
+    def next_prompts(self) -> list[Item]:
         """The next batch. `epoch` is the epoch that this batch belongs to."""
         if self._cursor + self.num_prompts_per_step > len(self.prompts):
             self.epoch += 1

@@ -1,7 +1,8 @@
 """Waiting for actors: never without a deadline, never without a name, never losing the actor's own error."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -18,29 +19,54 @@ class WorkerTimeout(TimeoutError):
     """A worker did not answer within its deadline."""
 
 
+_watched: dict[Any, str] = {}
+
+
+@contextmanager
+def watched(ref: Any, name: str) -> Iterator[None]:
+    """A call that should not end. While the context is open every `gather` notices its end, and raises its error."""
+    _watched[ref] = name
+    try:
+        yield
+    finally:
+        del _watched[ref]
+
+
 def gather(refs: Sequence[Any], what: str, deadline_s: float) -> list[Any]:
     """Results of all calls, in order. The first failure is raised as soon as it happens, with the worker's own message.
 
-    Raises WorkerDied, WorkerTimeout, or the exception that the worker raised.
+    Raises WorkerDied, WorkerTimeout, or the exception that the worker raised; also those of watched calls.
     """
     waiting = list(refs)
     try:
         while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1, timeout=deadline_s)
+            done, rest = ray.wait([*waiting, *_watched], num_returns=1, timeout=deadline_s)
             if not done:
                 raise WorkerTimeout(
                     f"{what}: {len(waiting)} of {len(refs)} workers gave no answer within {deadline_s:.0f} s"
                 )
+            if done[0] in _watched:
+                what = _watched[done[0]]
+                ray.get(done[0], timeout=deadline_s)
+                raise WorkerDied(f"{what} ended before the run did")
+            waiting = [ref for ref in waiting if ref in set(rest)]
             ray.get(done[0], timeout=deadline_s)
         return ray.get(list(refs), timeout=deadline_s)
     except (ActorDiedError, RayActorError) as error:
         raise WorkerDied(
-            f"{what}: a worker process ended ({_cause(error)}); its log is in the run's Ray session"
+            f"{what}: a worker process ended ({_cause(error)}); see worker_logs in the run's folder"
         ) from error
     except GetTimeoutError as error:
         raise WorkerTimeout(f"{what}: no answer within {deadline_s:.0f} s") from error
     except RayTaskError as error:
-        raise error.as_instanceof_cause() from None
+        raise own_error(error) from error
+
+
+def own_error(error: BaseException) -> BaseException:
+    """What a worker raised, without Ray's wrapping, whose text is a whole remote traceback; or `error` itself."""
+    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException) and error.cause is not error:
+        error = error.cause
+    return error
 
 
 def _cause(error: BaseException) -> str:

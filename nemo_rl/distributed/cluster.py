@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -23,11 +24,12 @@ class ClusterError(RuntimeError):
 
 
 @contextmanager
-def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int) -> Iterator[None]:
+def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int, logs_to: Path | None = None) -> Iterator[None]:
     """A Ray session for the length of a run.
 
     With `cluster.ray_address` (or RAY_ADDRESS) it attaches and leaves the cluster as it was. Otherwise a local one is
-    started on the loopback interface with its own temporary folder, and is gone afterwards, whatever happened.
+    started on the loopback interface with its own temporary folder, and is gone afterwards, whatever happened; of a
+    run that failed, what its workers wrote is kept in `logs_to`.
     """
     address = cluster.ray_address or os.environ.get("RAY_ADDRESS")
     if address is None and cluster.num_nodes > 1:
@@ -58,9 +60,22 @@ def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int) -> Iterator[
     )
     try:
         yield
+    except BaseException:
+        if logs_to is not None:
+            _keep_worker_logs(Path(folder), logs_to)
+        raise
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_worker_logs(session: Path, target: Path) -> None:
+    """Copy what workers wrote, leaving out the many that wrote nothing."""
+    written = [path for path in session.glob("session_2*/logs/worker-*.*") if path.stat().st_size]
+    target.mkdir(parents=True, exist_ok=True)
+    for path in written:
+        shutil.copy(path, target / path.name)
+    logger.error("what %d workers wrote before the failure is in %s", len(written), target)
 
 
 def _object_store_bytes() -> int:
@@ -79,9 +94,10 @@ def reserve(
         ready, _ = ray.wait([group.ready()], timeout=deadline_s)
         if not ready:
             total = {key: sum(b.get(key, 0) for b in bundles) for key in ("CPU", "GPU")}
+            all_, free = ray.cluster_resources(), ray.available_resources()
             raise ClusterError(
-                f"no place for {what} within {deadline_s:.0f} s: it needs {len(bundles)} bundles, {total['GPU']:g} GPUs and "
-                f"{total['CPU']:g} CPUs; the cluster has {ray.cluster_resources()} and free {ray.available_resources()}"
+                f"no place for {what} within {deadline_s:.0f} s: it needs {len(bundles)} bundles, "
+                f"{total['GPU']:g} GPUs and {total['CPU']:g} CPUs; the cluster has {all_} and free {free}"
             )
         yield group
     finally:

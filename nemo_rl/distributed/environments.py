@@ -83,8 +83,8 @@ def _build(kind: str) -> Path:
     uv = shutil.which("uv")
     if uv is None or not (root / "pyproject.toml").exists():
         raise WorkerEnvironmentError(
-            f"workers need the {kind} environment, which uv builds from a checkout of the project; install uv, or give the "
-            "driver's own environment vLLM for this device and set cluster.worker_environment=driver"
+            f"workers need the {kind} environment, which uv builds from a checkout of the project; install uv, "
+            "or give the driver's own environment vLLM for this device and set cluster.worker_environment=driver"
         )
     folder = Path(os.environ.get(VENV_FOLDER, root / "venvs")) / kind
     logger.info("preparing the workers' %s environment in %s (minutes at the first run)", kind, folder)

@@ -43,3 +43,8 @@ class Placement:
             max_restarts=0,
             **options,
         )
+
+
+def quiet_libraries() -> dict[str, str]:
+    """Settings of libraries that would otherwise talk, phone home or build caches in odd places."""
+    return {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONWARNINGS": "ignore"}

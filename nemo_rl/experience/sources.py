@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from nemo_rl.data.loader import PromptLoader
+from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.experience.interfaces import RolloutGroup
-from nemo_rl.experience.rollouts import RolloutRunner, RolloutSettings
+from nemo_rl.experience.rollouts import RolloutRunner
 from nemo_rl.experience.store import read_groups, step_files
 
 
@@ -17,7 +18,7 @@ class GeneratedRollouts:
 
     def next_groups(self, version: int) -> list[RolloutGroup]:
         prompts = self.loader.next_prompts()
-        ids = [group_id(self.loader.epoch, prompt.prompt_id) for prompt in prompts]
+        ids = [group_id_of(self.loader.epoch, prompt.prompt_id) for prompt in prompts]
         return self.runner.run(prompts, ids, self.samples, self.settings)
 
     def state_dict(self) -> dict[str, Any]:
@@ -52,6 +53,6 @@ class SavedRollouts:
         return {}
 
 
-def group_id(epoch: int, prompt_id: str) -> str:
+def group_id_of(epoch: int, prompt_id: str) -> str:
     """A prompt comes once per epoch, so this is unique in a run and the same however the run is interrupted."""
     return f"epoch{epoch}/{prompt_id}"

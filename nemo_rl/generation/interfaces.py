@@ -4,6 +4,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 
+class EngineLost(RuntimeError):
+    """The engine's own process ended while its worker lives on; the worker is of no use any more."""
+
+
 class FinishReason(Enum):
     """Why a generation ended. LENGTH means truncated; a stop string or stop token is STOP."""
 

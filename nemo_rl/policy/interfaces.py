@@ -38,9 +38,8 @@ class TrainBatch:
         return TrainBatch(**{k: v[:, :longest] if k.endswith("_BT") else v for k, v in picked.items()})
 
     def to(self, device: torch.device) -> "TrainBatch":
-        return TrainBatch(
-            **{f.name: v.to(device) if (v := getattr(self, f.name)) is not None else None for f in fields(self)}
-        )
+        present = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return TrainBatch(**{name: value.to(device) for name, value in present.items()})
 
     def with_advantages(self, advantages_B: torch.Tensor, valid_B: torch.Tensor) -> "TrainBatch":
         """Set the advantages; rows whose reward was not valid no longer count."""

@@ -13,7 +13,7 @@ import torch
 from nemo_rl.algorithms.losses import Loss, Normalizer
 from nemo_rl.algorithms.metrics import MetricSums
 from nemo_rl.config.layout import ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import WorkerConfig
 from nemo_rl.distributed.calls import gather
 from nemo_rl.distributed.placement import Placement
 from nemo_rl.distributed.ranks import places, reporters
@@ -31,7 +31,7 @@ class Policy:
     """Trains, scores and exports the policy. Batches are sharded over the data-parallel axis by token count and come
     back in the caller's order."""
 
-    def __init__(self, config: MasterConfig, model_path: str, placement: Placement) -> None:
+    def __init__(self, config: WorkerConfig, model_path: str, placement: Placement) -> None:
         self.config = config
         self.layout = ParallelLayout.from_config(config)
         self.reporters = reporters(self.layout)
@@ -120,6 +120,10 @@ class Policy:
 
     def load(self, folder: Path) -> None:
         self.call("load", str(folder))
+
+    def load_weights(self, folder: Path) -> None:
+        """The trainable weights of a checkpoint; optimizer, schedule and random state stay as they are."""
+        self.call("load_weights", str(folder))
 
     def shutdown(self) -> None:
         """End all ranks; safe to call twice and after a failure."""

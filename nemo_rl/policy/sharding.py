@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nemo_rl.config.layout import ParallelLayout
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import WorkerConfig
 from nemo_rl.data.packing import balance_by_tokens, equalize_bins, pack_sequences
 from nemo_rl.policy.interfaces import TrainBatch
 
@@ -22,7 +22,7 @@ class CuttingRule:
     divisible_by: int = 1
 
     @classmethod
-    def from_config(cls, config: MasterConfig, layout: ParallelLayout, phase: str) -> "CuttingRule":
+    def from_config(cls, config: WorkerConfig, layout: ParallelLayout, phase: str) -> "CuttingRule":
         """The rule of phase "train" or "logprob"."""
         policy = config.policy
         packing = policy.sequence_packing

@@ -52,6 +52,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text_atomic(path, dumps(value, indent=2) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """An object; ValueError if the file holds something else."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__} where an object is expected")
+    return content
+
+
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:
     write_text_atomic(path, "".join(dumps(record) + "\n" for record in records))
 

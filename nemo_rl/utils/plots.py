@@ -69,17 +69,33 @@ def step_time_split(history: History) -> tuple[np.ndarray, dict[str, np.ndarray]
 
 
 def _plot_reward(axis: Axes, history: History) -> None:
-    axis.set_title("Reward")
-    axis.set_ylabel("mean reward, accuracy")
     steps, reward = series(history, "train/reward")
     validation_steps, accuracy = series(history, "validation/accuracy")
     if not len(steps) and not len(validation_steps):
-        _say_absent(axis, "train/reward")
+        _plot_loss(axis, history)
         return
+    axis.set_title("Reward")
+    axis.set_ylabel("mean reward, accuracy")
     if len(steps):
         axis.plot(steps, reward, color=_COLOURS[0], label="train/reward", **_markers(steps))
     if len(validation_steps):
         axis.plot(validation_steps, accuracy, color=_COLOURS[1], marker="o", label="validation/accuracy")
+    _legend_below(axis, columns=2)
+
+
+def _plot_loss(axis: Axes, history: History) -> None:
+    """What runs without rewards have instead."""
+    axis.set_title("Loss")
+    axis.set_ylabel("nats per token")
+    steps, loss = series(history, "train/loss")
+    validation_steps, validation_loss = series(history, "validation/val_loss")
+    if not len(steps) and not len(validation_steps):
+        _say_absent(axis, "train/reward")
+        return
+    if len(steps):
+        axis.plot(steps, loss, color=_COLOURS[0], label="train/loss", **_markers(steps))
+    if len(validation_steps):
+        axis.plot(validation_steps, validation_loss, color=_COLOURS[1], marker="o", label="validation/val_loss")
     _legend_below(axis, columns=2)
 
 

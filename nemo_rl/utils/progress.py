@@ -66,16 +66,22 @@ class RunProgress:
         remaining = self.seconds_left()
         fields: dict[str, Any] = {
             "reward": _number(metrics.get("train/reward")),
+            "loss": _number(metrics.get("train/loss")),
             "rate": _number(metrics.get(TOKENS_PER_SECOND)),
             "eta": "-" if remaining is None else format_seconds(remaining),
         }
         if self._progress is not None:
             self._progress.update(self._task, completed=step, **fields)
             return
-        line = f"step {step}/{self._total}  reward {fields['reward']}  loss {_number(metrics.get('train/loss'))}"
+        line = f"step {step}/{self._total}"
+        if "train/reward" in metrics:
+            line += f"  reward {fields['reward']}"
+        line += f"  loss {_number(metrics.get('train/loss'))}"
         accuracy = metrics.get("validation/accuracy")
         if accuracy is not None:
             line += f"  validation accuracy {_number(accuracy)}"
+        if "validation/val_loss" in metrics:
+            line += f"  validation loss {_number(metrics['validation/val_loss'])}"
         log.info("%s  %s tokens/s per device  time left %s", line, fields["rate"], fields["eta"])
 
     def seconds_left(self) -> float | None:
@@ -99,6 +105,7 @@ class RunProgress:
             BarColumn(bar_width=24),
             TextColumn("[cyan]{task.fields[stage]:<28}"),
             TextColumn("reward [green]{task.fields[reward]}"),
+            TextColumn("loss {task.fields[loss]}"),
             TextColumn("{task.fields[rate]} tokens/s"),
             TimeElapsedColumn(),
             TextColumn("left {task.fields[eta]}"),
@@ -107,7 +114,7 @@ class RunProgress:
 
 
 def _blank() -> dict[str, Any]:
-    return {"stage": "", "reward": "-", "rate": "-", "eta": "-"}
+    return {"stage": "", "reward": "-", "loss": "-", "rate": "-", "eta": "-"}
 
 
 # label, metric, which is best, digits: a ratio that is close to 1 says nothing in four
@@ -115,6 +122,7 @@ _FINAL_ROWS: tuple[tuple[str, str, Callable[..., Any], int], ...] = (
     ("reward", "train/reward", max, 4),
     ("validation accuracy", "validation/accuracy", max, 4),
     ("loss", "train/loss", min, 4),
+    ("validation loss", "validation/val_loss", min, 4),
     ("gen_kl_error", "train/gen_kl_error", min, 4),
     ("token_mult_prob_error", "train/token_mult_prob_error", min, 7),
     ("step time (s)", "timing/train/total_step_time", min, 4),

@@ -59,7 +59,8 @@ class CudaIpcReceiver:
     def receive(self, bucket: Bucket) -> torch.Tensor:
         if self.uuid not in bucket.handles:
             raise ConnectionError(
-                f"no trainer rank shares GPU {self.uuid} with this engine (GPUs of the trainer: {sorted(bucket.handles)})"
+                f"no trainer rank shares GPU {self.uuid} with this engine "
+                f"(GPUs of the trainer: {sorted(bucket.handles)})"
             )
         handle, nbytes, offset, *counters = bucket.handles[self.uuid]
         self.current = rebuild_cuda_tensor(

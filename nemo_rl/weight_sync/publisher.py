@@ -1,8 +1,13 @@
 """When weights and memory move between trainer and engine: the phases of a step."""
 
-from nemo_rl.generation.generation import Generation
+import logging
+
+from nemo_rl.generation.generation import MOST_RESTARTS, Generation
 from nemo_rl.policy.policy import Policy
-from nemo_rl.weight_sync.synchronizer import WeightSynchronizer
+from nemo_rl.weight_sync.interfaces import WeightSyncError
+from nemo_rl.weight_sync.synchronizer import SyncReport, WeightSynchronizer
+
+logger = logging.getLogger(__name__)
 
 
 class ColocatedPublisher:
@@ -13,13 +18,15 @@ class ColocatedPublisher:
     ) -> None:
         self.policy, self.generation, self.synchronizer = policy, generation, synchronizer
         self.measure_every = measure_every
+        self.version = 0
 
     def publish(self, version: int) -> dict[str, float]:
         """Move the weights, then the devices, to the engine: only what the transfer needs is resident during it."""
         retained = retention(self.policy, version, self.measure_every)
+        self.version = version
         self.policy.offload("before_sync")
         self.generation.wake(["weights"])
-        report = self.synchronizer.sync(version)
+        report = sync_despite_deaths(self.generation, self.synchronizer, version)
         self.policy.offload("after_sync")
         self.generation.wake(["kv_cache"])
         return report.metrics() | retained
@@ -28,18 +35,43 @@ class ColocatedPublisher:
         self.generation.sleep()
         self.policy.onload()
 
+    def recover(self) -> None:
+        """Replace engines that died and bring all back to the weights that they had."""
+        self.generation.restart_dead()
+        self.synchronizer.connect()
+        self.training_phase()
+        self.publish(self.version)
+
 
 class SeparatePublisher:
-    """Trainer and engine have their own devices; nothing has to move away."""
+    """Trainer and engine have their own devices; nothing has to move away. Requests under way, if any, go on with the
+    new weights, on their old KV cache or with `recompute_cache` on a new one."""
 
-    def __init__(self, policy: Policy, synchronizer: WeightSynchronizer, measure_every: int) -> None:
-        self.policy, self.synchronizer, self.measure_every = policy, synchronizer, measure_every
+    def __init__(
+        self,
+        policy: Policy,
+        generation: Generation,
+        synchronizer: WeightSynchronizer,
+        measure_every: int,
+        recompute_cache: bool = False,
+    ) -> None:
+        self.policy, self.generation, self.synchronizer = policy, generation, synchronizer
+        self.measure_every, self.recompute_cache = measure_every, recompute_cache
+        self.version = 0
 
     def publish(self, version: int) -> dict[str, float]:
-        return self.synchronizer.sync(version).metrics() | retention(self.policy, version, self.measure_every)
+        self.version = version
+        report = sync_despite_deaths(self.generation, self.synchronizer, version, self.recompute_cache)
+        return report.metrics() | retention(self.policy, version, self.measure_every)
 
     def training_phase(self) -> None:
         """Nothing to do."""
+
+    def recover(self) -> None:
+        """Replace engines that died and bring all back to the weights that they had."""
+        self.generation.restart_dead()
+        self.synchronizer.connect()
+        sync_despite_deaths(self.generation, self.synchronizer, self.version, self.recompute_cache)
 
 
 class NoPublisher:
@@ -50,6 +82,21 @@ class NoPublisher:
 
     def training_phase(self) -> None:
         """Nothing to do."""
+
+
+def sync_despite_deaths(
+    generation: Generation, synchronizer: WeightSynchronizer, version: int, recompute_cache: bool = False
+) -> SyncReport:
+    """A sync during which an engine dies is done again with its replacement. Any other failure is the caller's."""
+    for _ in range(MOST_RESTARTS):
+        try:
+            return synchronizer.sync(version, recompute_cache)
+        except WeightSyncError as error:
+            if not generation.restart_dead():
+                raise
+            logger.warning("syncing again after an engine was replaced: %s", error)
+            synchronizer.connect()
+    return synchronizer.sync(version, recompute_cache)
 
 
 def retention(policy: Policy, version: int, every: int) -> dict[str, float]:

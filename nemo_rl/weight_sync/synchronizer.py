@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +31,25 @@ class SyncReport:
 
 
 class WeightSynchronizer:
-    """Bucket i + 1 is gathered, merged and packed by the trainer while the engines load bucket i."""
+    """Bucket i + 1 is gathered, merged and packed by the trainer while the engines load bucket i.
 
-    def __init__(self, policy: Policy, generation: Generation, config: WeightSyncConfig, bucket_bytes: int) -> None:
+    `connect` opens both ends of the transport; call it again after an engine was replaced.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        generation: Generation,
+        config: WeightSyncConfig,
+        bucket_bytes: int,
+        connect: Callable[[], None],
+    ) -> None:
         self.policy, self.generation, self.config = policy, generation, config
-        self.bucket_bytes = bucket_bytes
+        self.bucket_bytes, self.connect = bucket_bytes, connect
         self.count = 0
 
-    def sync(self, version: int) -> SyncReport:
-        """Publish the policy's present weights as `version`.
+    def sync(self, version: int, recompute_cache: bool = False) -> SyncReport:
+        """Publish the policy's present weights as `version`; running requests keep or recompute their KV cache.
 
         Raises WeightSyncError with the failing side's own message; engines then refuse to generate until a later sync
         completes, and the trainer's weights are untouched.
@@ -51,8 +62,11 @@ class WeightSynchronizer:
             moved = self._stream(version, verify_only=False)
             if verify:
                 self._stream(version, verify_only=True)
-            self.generation.call("finish_update", version, deadline_s=self.config.deadline_s)
+            self.generation.call(
+                "finish_update", version, recompute_cache=recompute_cache, deadline_s=self.config.deadline_s
+            )
         except Exception as error:
+            self.generation.fail_update(version, str(error))
             raise WeightSyncError(f"weight sync of version {version} failed: {error}") from error
         return SyncReport(version, *moved, time.perf_counter() - start, verify)
 

@@ -1,17 +1,17 @@
 """Rules between keys. Each is a function that yields one sentence per illegal combination it finds."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from nemo_rl.config.rules import algorithm, batches, engine, evaluation, lora, parallelism, running, sft
 
-from nemo_rl.config.rules import algorithm, batches, engine, lora, parallelism, running
+_TRAINER = (*parallelism.TRAINER_RULES, *batches.TRAINER_RULES, *lora.RULES)
 
-if TYPE_CHECKING:
-    from nemo_rl.config.schema.master import MasterConfig
-
-_RULES = (*parallelism.RULES, *batches.RULES, *algorithm.RULES, *lora.RULES, *engine.RULES, *running.RULES)
-
-
-def violations(config: "MasterConfig") -> Iterator[str]:
-    """Every rule that the configuration breaks, in one sentence each."""
-    for rule in _RULES:
-        yield from rule(config)
+GRPO_RULES = (
+    *parallelism.ENGINE_RULES,
+    *batches.ROLLOUT_RULES,
+    *_TRAINER,
+    *algorithm.RULES,
+    *engine.RULES,
+    *running.DATA_RULES,
+    *running.GRPO_RULES,
+)
+SFT_RULES = (*sft.RULES, *_TRAINER, *running.DATA_RULES)
+EVAL_RULES = (*evaluation.RULES, *parallelism.ENGINE_RULES, *parallelism.TRAINER_RULES, *engine.RULES)

@@ -126,10 +126,9 @@ def learning_rates_are_ordered(config: "MasterConfig") -> Iterator[str]:
         )
 
 
-RULES = (
-    rollouts_divide_into_batches,
+ROLLOUT_RULES = (rollouts_divide_into_batches, lengths_fit)
+TRAINER_RULES = (
     batches_divide_over_ranks,
-    lengths_fit,
     packed_rows_hold_a_sequence,
     chunks_need_deferred_logits,
     optimizer_agrees_with_the_policy,

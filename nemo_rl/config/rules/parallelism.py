@@ -132,9 +132,8 @@ def optimizer_and_kernels_exist(config: "MasterConfig") -> Iterator[str]:
             yield f"{name}=true needs a GPU, and cluster.accelerator=cpu; set it to false"
 
 
-RULES = (
-    resources_fit_the_cluster,
-    axes_divide_the_devices,
+ENGINE_RULES = (resources_fit_the_cluster, axes_divide_the_devices)
+TRAINER_RULES = (
     sequence_parallel_needs_tensor_parallel,
     experts_divide_the_ranks,
     uneven_stages_need_a_pipeline,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nemo_rl.config.schema.data import DatasetConfig
     from nemo_rl.config.schema.master import MasterConfig
 
-_BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym", "exact_match", "guess_number")
+BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym", "exact_match", "guess_number")
 _TRAIN_METRICS = (
     "reward",
     "loss",
@@ -33,7 +33,7 @@ def _datasets(config: "MasterConfig") -> Iterator[tuple[str, "DatasetConfig"]]:
 
 def environments_exist(config: "MasterConfig") -> Iterator[str]:
     """Every name that data uses is configured, and every environment of one's own can be made and is used."""
-    known = (*_BUILT_IN_ENVIRONMENTS, *config.env.__pydantic_extra__)
+    known = (*BUILT_IN_ENVIRONMENTS, *config.env.__pydantic_extra__)
     named = [
         ("data.default", config.data.default.env_name),
         *((k, dataset.env_name) for k, dataset in _datasets(config)),
@@ -45,7 +45,7 @@ def environments_exist(config: "MasterConfig") -> Iterator[str]:
     used = {name for _, name in named}
     for name, environment in config.env.__pydantic_extra__.items():
         if environment.entry_point is None:
-            hint = suggestion(f"env.{name}", [f"env.{built_in}" for built_in in _BUILT_IN_ENVIRONMENTS])
+            hint = suggestion(f"env.{name}", [f"env.{built_in}" for built_in in BUILT_IN_ENVIRONMENTS])
             yield f"env.{name} needs an entry_point (package.module:name), as it is not built in{hint}"
         elif name not in used:
             yield f"env.{name} is used by no dataset; name it in data.train.env_name or remove it"
@@ -72,7 +72,7 @@ def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
         for key in ("dataset_name", "data_path", "subset", "task_params")
     )
     splits = (train.split or "train", validation.split or "train")
-    seeds = tuple(config.grpo.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
+    seeds = tuple(config.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
     if same and splits[0] == splits[1] and seeds[0] == seeds[1]:
         yield (
             f"data.validation is the training set: dataset_name={validation.dataset_name}, split={splits[1]} and "
@@ -116,10 +116,9 @@ def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
         yield "debug.save_rollouts_dir has no effect with debug.train_from_rollouts, which makes no rollouts"
 
 
-RULES = (
+DATA_RULES = (datasets_are_complete, validation_differs_from_training)
+GRPO_RULES = (
     environments_exist,
-    datasets_are_complete,
-    validation_differs_from_training,
     validation_has_data,
     checkpoint_metric_is_produced,
     debug_seams_agree,

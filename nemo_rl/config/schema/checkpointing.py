@@ -38,3 +38,13 @@ class CheckpointingConfig(Section):
     fallback_to_previous: bool = Field(
         False, description="If the newest checkpoint is broken, resume from the one before it instead of stopping."
     )
+
+
+class SFTCheckpointingConfig(CheckpointingConfig):
+    checkpoint_dir: str = Field("results/sft", min_length=1, description="Folder of the checkpoints.")
+    metric_name: str | None = Field(
+        "val:val_loss",
+        pattern=r"^(val|train):\S+$",
+        description="Metric that ranks checkpoints, `val:NAME` or `train:NAME`; null ranks by age.",
+    )
+    higher_is_better: bool = Field(False, description="Whether a larger metric is a better checkpoint.")

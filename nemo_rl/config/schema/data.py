@@ -7,7 +7,9 @@ from pydantic import ConfigDict, Field
 from nemo_rl.config.schema.section import Section, derived, group
 
 
-class DatasetConfig(Section):
+class TableConfig(Section):
+    """A dataset, whatever it is used for."""
+
     dataset_name: str = Field(
         "nvidia/OpenMathInstruct-2",
         min_length=1,
@@ -33,12 +35,17 @@ class DatasetConfig(Section):
     task_params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a generated task, e.g. of a reasoning-gym task."
     )
-    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes `data.default`'s.")
     prompt_file: str | None = Field(None, description="Text file with `{}` for the problem; null takes the default's.")
     system_prompt_file: str | None = Field(None, description="System prompt; null takes the default's.")
 
 
-class TrainDatasetConfig(DatasetConfig):
+class DatasetConfig(TableConfig):
+    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes `data.default`'s.")
+
+
+class HeldOutConfig(Section):
+    """The part of a training set that serves as the validation set."""
+
     split_validation_size: float | None = Field(
         None,
         ge=0,
@@ -47,6 +54,16 @@ class TrainDatasetConfig(DatasetConfig):
             "`data.validation`, else 0."
         ),
     )
+
+
+class TrainDatasetConfig(HeldOutConfig, DatasetConfig):
+    """Prompts to train on."""
+
+
+def held_out(train: HeldOutConfig, validation: Section | None) -> float:
+    """What was asked for; unless there is a validation set, 5 % by default."""
+    given = train.split_validation_size
+    return given if given is not None else (0.05 if validation is None else 0.0)
 
 
 class DataDefaultsConfig(Section):
@@ -76,8 +93,7 @@ class DataConfig(Section):
     @property
     def held_out(self) -> float:
         """What of the training set serves as the validation set: a fraction below 1, or a number of rows."""
-        given = self.train.split_validation_size
-        return given if given is not None else (0.05 if self.validation is None else 0.0)
+        return held_out(self.train, self.validation)
 
 
 class GradingConfig(Section):

@@ -38,6 +38,9 @@ class AsyncGRPOConfig(Section):
     max_generation_failures: int = Field(
         0, ge=0, description="Prompt groups whose generation may fail before the run ends with the engine's own error."
     )
+    starvation_deadline_s: float = Field(
+        1800.0, gt=0, description="Seconds that training waits for a step's rollouts before the run ends, saying why."
+    )
 
 
 class GRPOConfig(Section):

@@ -1,24 +1,28 @@
-"""The root of the configuration."""
+"""The roots of the configuration, one for each entry point in examples/."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import ClassVar
 
-from pydantic import model_validator
-
-from nemo_rl.config.interpolation import resolve
-from nemo_rl.config.rules import violations
-from nemo_rl.config.schema.checkpointing import CheckpointingConfig
+from nemo_rl.config.layout import policy_world_size
+from nemo_rl.config.rules import EVAL_RULES, GRPO_RULES, SFT_RULES
+from nemo_rl.config.schema.checkpointing import CheckpointingConfig, SFTCheckpointingConfig
 from nemo_rl.config.schema.cluster import ClusterConfig, DebugConfig, WeightSyncConfig
 from nemo_rl.config.schema.data import DataConfig, EnvConfig
+from nemo_rl.config.schema.eval import EvalConfig, EvalDataConfig
 from nemo_rl.config.schema.grpo import GRPOConfig
 from nemo_rl.config.schema.logger import LoggerConfig
 from nemo_rl.config.schema.loss_fn import LossConfig
 from nemo_rl.config.schema.policy import PolicyConfig
-from nemo_rl.config.schema.section import Section, group, is_section
-from nemo_rl.config.tree import Tree, merge
+from nemo_rl.config.schema.refused import REFUSED, SFT_REFUSED, Refused
+from nemo_rl.config.schema.root import RootConfig, Rule
+from nemo_rl.config.schema.section import group
+from nemo_rl.config.schema.sft import SFTConfig, SFTDataConfig, SFTPolicyConfig
 
 
-class MasterConfig(Section):
-    """Everything a run needs to know. Made by `load_config`, or from a mapping by `model_validate`."""
+class MasterConfig(RootConfig):
+    """Everything a GRPO run needs to know."""
+
+    rules: ClassVar[tuple[Rule, ...]] = GRPO_RULES
 
     grpo: GRPOConfig = group(GRPOConfig, "The algorithm: rollouts, advantages, validation.")
     loss_fn: LossConfig = group(LossConfig, "The policy-gradient loss.")
@@ -31,25 +35,87 @@ class MasterConfig(Section):
     weight_sync: WeightSyncConfig = group(WeightSyncConfig, "The way of weights from the policy to the engine.")
     debug: DebugConfig = group(DebugConfig, "Seams for looking at one half of a step.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, given: Any) -> Any:
-        """Put what was given over the defaults and resolve every `${...}`, so that defaults may refer to other keys."""
-        return resolve(merge(default_tree(), given)) if isinstance(given, dict) else given
+    @property
+    def seed(self) -> int:
+        return self.grpo.seed
 
-    @model_validator(mode="after")
-    def _obey_rules(self) -> "MasterConfig":
-        if found := list(violations(self)):
-            raise ValueError("\n".join(found))
-        return self
+    @property
+    def temperature(self) -> float:
+        """What the trainer's log-probabilities are taken at."""
+        return self.policy.generation.temperature
+
+    @property
+    def policy_devices(self) -> int:
+        return policy_world_size(self)
+
+    @property
+    def has_engine(self) -> bool:
+        return self.debug.train_from_rollouts is None
 
 
-def default_tree(section: type[Section] = MasterConfig) -> Tree:
-    """Every key with its default, references unresolved."""
-    tree: Tree = {}
-    for name, info in section.model_fields.items():
-        if is_section(info.annotation):
-            tree[name] = default_tree(info.annotation)  # type: ignore[arg-type]
-        else:
-            tree[name] = info.get_default(call_default_factory=True)
-    return tree
+class SFTMasterConfig(RootConfig):
+    """Everything a supervised fine-tuning run needs to know."""
+
+    rules: ClassVar[tuple[Rule, ...]] = SFT_RULES
+    refused: ClassVar[Mapping[str, Refused]] = REFUSED | SFT_REFUSED
+
+    sft: SFTConfig = group(SFTConfig, "Length, validation and seed.")
+    policy: SFTPolicyConfig = group(SFTPolicyConfig, "Model and trainer.")
+    data: SFTDataConfig = group(SFTDataConfig, "Conversations.")
+    checkpointing: SFTCheckpointingConfig = group(SFTCheckpointingConfig, "Saving and resuming.")
+    logger: LoggerConfig = group(LoggerConfig, "Tracking.")
+    cluster: ClusterConfig = group(ClusterConfig, "Machines and devices.")
+
+    @property
+    def seed(self) -> int:
+        return self.sft.seed
+
+    @property
+    def temperature(self) -> float:
+        return 1.0
+
+    @property
+    def policy_devices(self) -> int:
+        return self.cluster.gpus_per_node * self.cluster.num_nodes
+
+
+class EvalMasterConfig(RootConfig):
+    """Everything an evaluation needs to know. The trainer exists only to merge adapters into weights."""
+
+    rules: ClassVar[tuple[Rule, ...]] = EVAL_RULES
+
+    eval: EvalConfig = group(EvalConfig, "What is evaluated, and how often each problem is tried.")
+    policy: PolicyConfig = group(PolicyConfig, "Model and rollout engine; the trainer, where adapters are merged.")
+    data: EvalDataConfig = group(EvalDataConfig, "Problems.")
+    env: EnvConfig = group(EnvConfig, "What scores the answers.")
+    cluster: ClusterConfig = group(ClusterConfig, "Machines and devices.")
+    weight_sync: WeightSyncConfig = group(WeightSyncConfig, "The way of weights from the policy to the engine.")
+
+    @property
+    def seed(self) -> int:
+        return self.eval.seed
+
+    @property
+    def temperature(self) -> float:
+        return self.policy.generation.temperature
+
+    @property
+    def policy_devices(self) -> int:
+        return policy_world_size(self)
+
+    @property
+    def has_engine(self) -> bool:
+        return True
+
+    @property
+    def checkpointing(self) -> CheckpointingConfig:
+        """Nothing is saved, and the trainer starts from no PEFT folder: such adapters are merged without it."""
+        return CheckpointingConfig.model_validate({"enabled": False})
+
+
+TrainingConfig = MasterConfig | SFTMasterConfig
+"""What a training run is made from."""
+WorkerConfig = MasterConfig | SFTMasterConfig | EvalMasterConfig
+"""What training ranks are made from."""
+EngineConfig = MasterConfig | EvalMasterConfig
+"""What rollout engines are made from."""

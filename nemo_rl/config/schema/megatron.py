@@ -109,7 +109,8 @@ class MegatronConfig(Section):
         False, description="Fused bias and activation; rounds differently from the engine's."
     )
     defer_fp32_logits: bool = Field(
-        True, description="Convert logits to float32 by chunks of `policy.logprob_chunk_size`; false takes them all at once."
+        True,
+        description="Convert logits to float32 by chunks of `policy.logprob_chunk_size`; false takes them all at once.",
     )
     peft: PeftConfig = group(PeftConfig, "LoRA adapters.")
     optimizer: OptimizerConfig = group(OptimizerConfig, "Optimizer.")

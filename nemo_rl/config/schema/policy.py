@@ -35,7 +35,9 @@ class SequencePackingConfig(Section):
     sequence_length_round: int = Field(64, ge=1, description="Row lengths are rounded up to a multiple of this.")
 
 
-class PolicyConfig(Section):
+class TrainedPolicyConfig(Section):
+    """What training alone needs; SFT has this much."""
+
     model_name: str = Field(
         "Qwen/Qwen2.5-1.5B",
         min_length=1,
@@ -56,7 +58,6 @@ class PolicyConfig(Section):
     logprob_batch_size: int = derived(
         "${policy.train_micro_batch_size}", ge=1, description="Sequences of one log-probability pass of one rank."
     )
-    generation_batch_size: int = Field(256, ge=1, description="Most sequences that one engine generates at once.")
     max_total_sequence_length: int = Field(512, ge=2, description="Longest prompt and response together, in tokens.")
     logprob_chunk_size: int | None = Field(
         None, ge=1, description="Positions whose logits are held at once; null for all. Needs `defer_fp32_logits`."
@@ -72,4 +73,10 @@ class PolicyConfig(Section):
     max_grad_norm: float = Field(1.0, ge=0, description="Gradients are scaled down to this norm; 0 for no limit.")
     sequence_packing: SequencePackingConfig = group(SequencePackingConfig, "Several sequences in one row.")
     megatron_cfg: MegatronConfig = group(MegatronConfig, "The trainer.")
+
+
+class PolicyConfig(TrainedPolicyConfig):
+    """A policy that also generates."""
+
+    generation_batch_size: int = Field(256, ge=1, description="Most sequences that one engine generates at once.")
     generation: GenerationConfig = group(GenerationConfig, "The rollout engine.")

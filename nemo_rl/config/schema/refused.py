@@ -29,7 +29,8 @@ _MOE = "only Megatron's default handling of experts is built"
 _FP8 = "8-bit training is not built; use policy.precision"
 _SAVE = "checkpoints hold Megatron's distributed format; export with examples/converters"
 _DYNAMIC = "dynamic sampling is not built; it would also change the batch that asynchronous GRPO trains on"
-_METRICS = "the engine's metrics are logged always, under performance/"
+_ADVANTAGES = {"name": "grpo", "normalize_rewards": True, "use_leave_one_out_baseline": True, "minus_baseline": True}
+_METRICS = "the engine's throughput is logged always, under performance/; there is no logger of its own"
 
 REFUSED: dict[str, Refused] = {
     "grpo.use_dynamic_sampling": Refused(_DYNAMIC),
@@ -41,7 +42,7 @@ REFUSED: dict[str, Refused] = {
         "disagree on"
     ),
     "grpo.adv_estimator": Refused(
-        "set grpo.normalize_rewards and grpo.use_leave_one_out_baseline instead", off=({"name": "grpo"},)
+        "set grpo.normalize_rewards and grpo.use_leave_one_out_baseline instead", off=({"name": "grpo"}, _ADVANTAGES)
     ),
     "grpo.calculate_advantages_on_gpu": Refused("advantages are a handful of numbers, computed in the driver"),
     "grpo.val_start_at": Refused("use grpo.val_at_start and grpo.val_period", off=(0,)),
@@ -130,7 +131,7 @@ REFUSED: dict[str, Refused] = {
     "data.custom_dataloader": Refused("one dataset per run"),
     "data.*.processor": Refused(
         "prompts are made by prompt_file, system_prompt_file and the chat template",
-        off=("math_hf_data_processor", "math_data_processor"),
+        off=("math_hf_data_processor", "math_data_processor", "sft_processor"),
     ),
     "env.math.math_verify_impl": Refused("set env.math.verifier", off=("hf_math_verify",)),
     "env.math.verifier_type": Refused("set env.math.verifier", off=("math",)),
@@ -142,33 +143,53 @@ REFUSED: dict[str, Refused] = {
     "on_policy_distillation": Refused("distillation is not built"),
 }
 
+_SFT_DATA = (
+    "conversations are rendered by the chat template, with the generation prompt before each answer as in rollouts"
+)
 
-def refusal(path: str) -> Refused | None:
+SFT_REFUSED: dict[str, Refused] = {
+    "sft.val_micro_batch_size": Refused("set policy.logprob_batch_size; the loss does not depend on it", off=(1,)),
+    "data.num_workers": Refused("conversations are tokenised once, in the driver", any_value=True),
+    "data.add_generation_prompt": Refused(_SFT_DATA, off=(True,)),
+    "data.add_system_prompt": Refused("set data.default.system_prompt_file"),
+    "data.train_data_path": Refused("set data.train.data_path"),
+    "data.val_data_path": Refused("set data.validation.data_path"),
+    "data.chat_key": Refused("set data.train.chat_key", off=("messages",)),
+    "data.system_key": Refused("put the system prompt into the messages"),
+    "data.system_prompt": Refused("set data.default.system_prompt_file"),
+    "data.tool_key": Refused("tools are not rendered", off=("tools",)),
+    "data.use_preserving_dataset": Refused("rows are read as they are"),
+    "policy.generation": Refused("nothing is generated; evaluate with examples/run_eval.py"),
+}
+"""Refused by SFT only."""
+
+
+def refusal(path: str, table: Mapping[str, Refused]) -> Refused | None:
     """The table's entry for a dotted key or for one that holds it."""
     parts = path.split(".")
     for end in range(1, len(parts) + 1):
         prefix = ".".join(parts[:end])
-        for pattern, entry in REFUSED.items():
+        for pattern, entry in table.items():
             # fnmatch's * also matches dots; equal depth keeps `data.*.processor` from reaching further down.
             if pattern.count(".") == end - 1 and fnmatchcase(prefix, pattern):
                 return entry
     return None
 
 
-def drop_refused(tree: Tree) -> Iterator[tuple[str, Any, str]]:
+def drop_refused(tree: Tree, table: Mapping[str, Refused]) -> Iterator[tuple[str, Any, str]]:
     """Remove known keys that are off; yield (key, value, reason) of each one that is not."""
-    for path in list(_matches(tree)):
-        entry, value = REFUSED[path[1]], get(tree, path[0])
+    for path in list(_matches(tree, table)):
+        entry, value = table[path[1]], get(tree, path[0])
         if not entry.is_off(value):
             yield path[0], value, entry.reason
         remove(tree, path[0])
 
 
-def _matches(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _matches(tree: Mapping[str, Any], table: Mapping[str, Refused], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in tree.items():
         path = f"{prefix}{key}"
-        pattern = next((p for p in REFUSED if p.count(".") == path.count(".") and fnmatchcase(path, p)), None)
+        pattern = next((p for p in table if p.count(".") == path.count(".") and fnmatchcase(path, p)), None)
         if pattern:
             yield path, pattern
         elif isinstance(value, Mapping):
-            yield from _matches(value, f"{path}.")
+            yield from _matches(value, table, f"{path}.")

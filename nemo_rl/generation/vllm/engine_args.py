@@ -6,6 +6,7 @@ from nemo_rl.config.schema import GenerationConfig
 from nemo_rl.generation.interfaces import GenerationRequest
 from nemo_rl.generation.vllm.receiver import BACKEND
 
+CPU_BATCHED_TOKENS = 2048
 EXTENSION = "nemo_rl.generation.vllm.receiver.WorkerExtension"
 
 
@@ -46,6 +47,9 @@ def engine_arguments(
     }
     if cpu:
         arguments["kv_cache_memory_bytes"] = int(vllm.kv_cache_gb_cpu * 2**30)
+        # A seeded request whose prompt is cut in two asks its random generator for an offset, which CPU ones lack.
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(CPU_BATCHED_TOKENS, vllm.max_model_len)
     if cpu and vllm.tensor_parallel_size == vllm.pipeline_parallel_size == 1:
         arguments["distributed_executor_backend"] = "uni"
     return arguments | generation.vllm_kwargs

@@ -6,9 +6,13 @@ from nemo_rl.config.schema import GenerationConfig
 def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
     """Environment variables that vLLM reads at import."""
     environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-    if cpu and not generation.vllm_cfg.async_engine:
-        # One process starts in seconds; on a GPU a second one keeps the device busy while outputs are handled.
+    if cpu:
+        # The model lives in the engine's process, which for the async engine is a child: one process less to start.
+        # On a GPU a second one keeps the device busy while outputs are handled.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if generation.vllm_cfg.async_engine:
+        # One engine step's outputs are handed to their requests without a pause: weight updates rely on it.
+        environment["VLLM_V1_OUTPUT_PROC_CHUNK_SIZE"] = str(1 << 30)
     if cpu:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if generation.vllm_cfg.enforce_eager:

@@ -4,7 +4,10 @@ vLLM imports this module by `worker_extension_cls` before the model is loaded, w
 engine registers itself. It is vLLM's own interface; nothing of vLLM is replaced.
 """
 
+import ctypes
 import importlib
+import multiprocessing
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,7 @@ from nemo_rl.weight_sync.checksum import checksums
 from nemo_rl.weight_sync.interfaces import Bucket, BucketReceiver, TensorEntry, WeightSyncError, tensors_of
 
 BACKEND = "nemo_rl"
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -144,8 +148,8 @@ class CompareInsteadOfCopy(TorchDispatchMode):
     def raise_on_difference(self, bucket: Bucket) -> None:
         if self.different or not self.compared:
             raise WeightSyncError(
-                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors of bucket "
-                f"{bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
+                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors "
+                f"of bucket {bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
             )
 
 
@@ -162,6 +166,14 @@ class WorkerExtension:
             for parameter in self.model_runner.model.parameters():  # type: ignore[attr-defined]
                 parameter.fill_(value)
 
+
+def _end_with_parent() -> None:
+    """A killed actor must not leave vLLM's processes behind: ask Linux to end this one when its parent is gone."""
+    if multiprocessing.parent_process() is not None:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_end_with_parent()
 
 if current_platform.is_cpu():
     # vLLM's CPU linears pre-pack their weight for oneDNN and drop the original, so that nothing could be loaded later.

@@ -4,38 +4,20 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig
-from nemo_rl.generation.interfaces import FinishReason, GenerationOutput, GenerationRequest, VersionSpan
+from nemo_rl.config.schema import EngineConfig
+from nemo_rl.generation.interfaces import GenerationOutput, GenerationRequest, VersionSpan
+from nemo_rl.generation.vllm.place import place_of_this_actor
+from nemo_rl.generation.vllm.state import EngineState, finish_reason
 from nemo_rl.utils.logging_setup import setup_worker_logging
-from nemo_rl.weight_sync.interfaces import Bucket, WeightSyncError
+from nemo_rl.weight_sync.interfaces import Bucket
 
 logger = logging.getLogger(__name__)
-
-_FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
-
-
-class EngineState:
-    """Which weights the engine holds; None while it has none, or only part of a set."""
-
-    def __init__(self, replica: int) -> None:
-        self.replica = replica
-        self.version: int | None = None
-        self.receiving: int | None = None
-
-    def require_weights(self) -> int:
-        if self.version is None:
-            raise WeightSyncError(
-                f"engine {self.replica} has no complete weights"
-                + ("" if self.receiving is None else f" (the sync of version {self.receiving} did not finish)")
-                + ": it generates again once a weight sync completes"
-            )
-        return self.version
 
 
 class VllmWorker:
     """Generation replica over vllm.LLM. One call generates a batch; weight updates happen between calls."""
 
-    def __init__(self, config: MasterConfig, model_path: str, replica: int, *, cpu: bool) -> None:
+    def __init__(self, config: EngineConfig, model_path: str, replica: int, *, cpu: bool) -> None:
         setup_worker_logging(f"engine {replica}")
         from vllm import LLM
 
@@ -50,7 +32,7 @@ class VllmWorker:
                 model_path,
                 cpu=cpu,
                 max_num_seqs=policy.generation_batch_size,
-                seed=config.grpo.seed + replica,
+                seed=config.seed + replica,
                 trust_remote_code=policy.trust_remote_code,
                 share_device=policy.generation.colocated.enabled,
             )
@@ -59,7 +41,15 @@ class VllmWorker:
 
     def ready(self) -> dict[str, Any]:
         cache = self.engine.llm_engine.vllm_config.cache_config
-        return {"replica": self.state.replica, "kv_cache_blocks": cache.num_gpu_blocks, "block_size": cache.block_size}
+        return {
+            "replica": self.state.replica,
+            "kv_cache_blocks": cache.num_gpu_blocks,
+            "block_size": cache.block_size,
+            **place_of_this_actor(),
+        }
+
+    def ping(self) -> None:
+        """Answers when nothing else is under way; a dead process answers at once, with its death."""
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationOutput]:
         """Sample every request to its end. Raises WeightSyncError while no complete weights are loaded."""
@@ -83,7 +73,7 @@ class VllmWorker:
             request_id=request.request_id,
             token_ids=tokens,
             logprobs=logprobs,
-            finish_reason=_FINISH[completion.finish_reason],
+            finish_reason=finish_reason(request.request_id, completion.finish_reason),
             version_spans=(VersionSpan(0, len(tokens), version),),
             replica=self.state.replica,
         )
@@ -97,7 +87,7 @@ class VllmWorker:
 
     def begin_update(self, version: int) -> None:
         """From here to `finish_update` the engine refuses to generate."""
-        self.state.version, self.state.receiving = None, version
+        self.state.begin(version)
         self.engine.collective_rpc("abandon_update")
         self.engine.start_weight_update()
 
@@ -110,12 +100,15 @@ class VllmWorker:
         self.engine.update_weights(WeightTransferUpdateRequest(update_info=info))
         return len(bucket.entries)
 
-    def finish_update(self, version: int, *, keep_cache: bool = False) -> None:
-        """Weights are complete: drop every cached prefix of the old ones, then serve."""
+    def finish_update(self, version: int, *, recompute_cache: bool = False) -> None:
+        """Weights are complete: drop every cached prefix of the old ones, then serve. Nothing runs meanwhile here."""
         self.engine.finish_weight_update()
-        if not keep_cache:
-            self.engine.reset_prefix_cache()
-        self.state.version, self.state.receiving = version, None
+        self.engine.reset_prefix_cache()
+        self.state.complete(version)
+
+    def fail_update(self, version: int, reason: str) -> None:
+        """The sync broke off: refuse to generate until one completes."""
+        self.state.fail(version, reason)
 
     def sleep(self) -> None:
         """Give device memory back. The weights need not survive: a sync precedes every use after training."""

@@ -5,7 +5,7 @@ Any parallel layout reads what any other wrote. The frozen base is not written: 
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from megatron.core import dist_checkpointing
@@ -56,28 +56,47 @@ def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) ->
         )
     except (Exception, CheckpointException) as error:  # torch's CheckpointException is not an Exception
         raise CheckpointError(f"{folder} is damaged: {_first_line(error)}") from error
+    _copy_weights(model, state)
+    _load_optimizer(optimization, state["optimizer"])
+    optimization.scheduler.load_state_dict(common["scheduler"])
+    _restore_rng(common["rng"])
+
+
+def load_weights(model: PolicyModel, folder: Path) -> None:
+    """Read the trainable weights alone, for a model that will not be trained. Collective."""
+    try:
+        state = dist_checkpointing.load(_model_state(model), str(folder), validate_access_integrity=False)
+    except (Exception, CheckpointException) as error:
+        raise CheckpointError(f"{folder} is not a readable policy checkpoint: {_first_line(error)}") from error
+    _copy_weights(model, state)
+
+
+def _copy_weights(model: PolicyModel, state: dict[str, Any]) -> None:
     with torch.no_grad():
         for index, module in enumerate(model.modules):
             for name, parameter in _trainable(module).items():
                 parameter.copy_(state[f"model{index}"][name])
-    _load_optimizer(optimization, state["optimizer"])
-    optimization.scheduler.load_state_dict(common["scheduler"])
-    _restore_rng(common["rng"])
 
 
 def _trainable(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def _state(model: PolicyModel, optimization: Optimization, *, is_loading: bool) -> dict[str, Any]:
-    """What is cut over ranks, described by Megatron's sharded tensors; the schedule is the same everywhere."""
+def _model_state(model: PolicyModel) -> dict[str, Any]:
+    """Trainable weights, described by Megatron's sharded tensors."""
     state: dict[str, Any] = {}
     for index, module in enumerate(model.modules):
         wanted = _trainable(module)
-        sharded = module.sharded_state_dict(metadata=dict(_METADATA))
+        sharded: dict[str, Any] = cast(Any, module).sharded_state_dict(metadata=dict(_METADATA))
         if lost := sorted(wanted.keys() - sharded.keys()):
             raise CheckpointError(f"{len(lost)} trainable tensors have no place in a checkpoint, first: {lost[0]}")
         state[f"model{index}"] = {name: sharded[name] for name in wanted}
+    return state
+
+
+def _state(model: PolicyModel, optimization: Optimization, *, is_loading: bool) -> dict[str, Any]:
+    """What is cut over ranks; the schedule is the same everywhere."""
+    state = _model_state(model)
     tensors = {key: value for part in state.values() for key, value in part.items()}
     _create_moments(optimization)
     state["optimizer"] = optimization.optimizer.sharded_state_dict(

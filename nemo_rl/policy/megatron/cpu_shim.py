@@ -4,6 +4,7 @@
 call site needs it; nothing in an installed package is edited.
 """
 
+# mypy: disable-error-code="assignment,misc,return-value,method-assign,attr-defined,arg-type"
 import contextlib
 import importlib.abc
 import importlib.machinery
@@ -11,19 +12,17 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
-_installed = False
 
-
+@cache
 def install() -> None:
     """Make `torch.cuda` calls that Megatron issues unconditionally mean the CPU. Idempotent; a no-op with CUDA."""
-    global _installed
-    if _installed or torch.cuda.is_available():
+    if torch.cuda.is_available():
         return
-    _installed = True
     if importlib.util.find_spec("transformer_engine") is None:
         sys.meta_path.insert(0, _TransformerEngineNames())
     _redirect_torch_cuda()
@@ -59,7 +58,7 @@ class _TransformerEngineNames(importlib.abc.MetaPathFinder):
                 for name in names:
                     del sys.modules[name]
 
-        spec.loader.exec_module = execute_with_names  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_with_names
         return spec
 
 
@@ -67,8 +66,8 @@ def _empty_transformer_engine() -> dict[str, types.ModuleType]:
     package, pytorch = types.ModuleType("transformer_engine"), types.ModuleType("transformer_engine.pytorch")
     for name in ("Linear", "LayerNormLinear", "GroupedLinear"):
         setattr(pytorch, name, type(name, (torch.nn.Module,), {}))
-    pytorch.ops = types.SimpleNamespace(Sequential=type("Sequential", (torch.nn.Module,), {}))  # type: ignore[attr-defined]
-    package.pytorch = pytorch  # type: ignore[attr-defined]
+    pytorch.ops = types.SimpleNamespace(Sequential=type("Sequential", (torch.nn.Module,), {}))
+    package.pytorch = pytorch
     return {"transformer_engine": package, "transformer_engine.pytorch": pytorch}
 
 
@@ -101,29 +100,29 @@ class _NoStream:
 def _redirect_torch_cuda() -> None:
     cuda = torch.cuda
     # Used as `device=torch.cuda.current_device()` by parameters, buffers and pipeline communication.
-    cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment]
+    cuda.current_device = lambda: torch.device("cpu")
     # Schedules, DDP and the optimizer fence and bracket their work with streams and events.
-    cuda.Stream = cuda.Event = _NoStream  # type: ignore[assignment,misc]
-    cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: _NoStream()  # type: ignore[assignment,return-value]
-    cuda.stream = lambda stream=None: contextlib.nullcontext()  # type: ignore[assignment]
-    cuda.device = lambda *args, **kwargs: contextlib.nullcontext()  # type: ignore[assignment,misc]
+    cuda.Stream = cuda.Event = _NoStream
+    cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: _NoStream()
+    cuda.stream = lambda stream=None: contextlib.nullcontext()
+    cuda.device = lambda *args, **kwargs: contextlib.nullcontext()
     for name in ("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats"):
         setattr(cuda, name, lambda *args, **kwargs: None)
     # Megatron asks for Hopper features by capability.
-    cuda.get_device_capability = lambda *args, **kwargs: (0, 0)  # type: ignore[assignment]
+    cuda.get_device_capability = lambda *args, **kwargs: (0, 0)
     # One CPU generator plays both parts; torch.manual_seed() calls manual_seed_all() after seeding it.
     for module in (cuda, cuda.random):
-        module.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()  # type: ignore[attr-defined]
-        module.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)  # type: ignore[attr-defined]
-        module.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed)) and None  # type: ignore[attr-defined]
-        module.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
+        module.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+        module.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
+        module.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed)) and None
+        module.manual_seed_all = lambda seed: None
 
 
 def _redirect_tensor_methods() -> None:
     # get_model() and the schedules move modules and token counts with .cuda(); buffers are pinned for copies.
-    torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
-    torch.nn.Module.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
-    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self
+    torch.nn.Module.cuda = lambda self, *args, **kwargs: self
+    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
     original = torch.Tensor.type
 
     def type_as_if_on_cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +132,7 @@ def _redirect_tensor_methods() -> None:
         return result
 
     # The optimizers and gradient clipping sort parameters by comparing .type() with "torch.cuda.FloatTensor" etc.
-    torch.Tensor.type = type_as_if_on_cuda  # type: ignore[method-assign,assignment]
+    torch.Tensor.type = type_as_if_on_cuda
 
 
 def _redirect_factories() -> None:
@@ -169,7 +168,7 @@ def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
         return factory(*args, **kwargs)
 
     create.__name__ = factory.__name__
-    create.__wrapped__ = factory  # type: ignore[attr-defined]
+    create.__wrapped__ = factory
     return create
 
 
@@ -208,8 +207,8 @@ def teach_bridge_local_layers() -> None:
         ]
         original(self, *mappings, *twins)
 
-    MegatronMappingRegistry.__init__ = init_with_local_norms  # type: ignore[method-assign]
-    MegatronMappingRegistry.knows_local_norms = True  # type: ignore[attr-defined]
+    MegatronMappingRegistry.__init__ = init_with_local_norms
+    MegatronMappingRegistry.knows_local_norms = True
 
 
 def _provide_is_quantized() -> None:
@@ -220,4 +219,4 @@ def _provide_is_quantized() -> None:
         module.__path__ = []
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
         sys.modules[name] = module
-    sys.modules[name].is_quantized = lambda module: False  # type: ignore[attr-defined]
+    sys.modules[name].is_quantized = lambda module: False

@@ -19,11 +19,9 @@ def merged_weights(model: PolicyModel) -> Iterator[tuple[str, torch.Tensor]]:
     """
     if model.export_tasks is None:
         model.export_tasks = model.bridge.get_conversion_tasks(model.modules)
-    exported = model.bridge.export_hf_weights(
+    yield from model.bridge.export_hf_weights(
         model.modules, cpu=False, show_progress=False, conversion_tasks=model.export_tasks
     )
-    for name, tensor in exported:
-        yield name, tensor
 
 
 def base_fingerprint(model: PolicyModel) -> str:

@@ -97,7 +97,8 @@ def build_model_input(batch: TrainBatch, layout: RowLayout, device: torch.device
 def logprobs_of_rows(share: torch.Tensor, inputs: ModelInput, batch: TrainBatch) -> torch.Tensor:
     """This rank's next-token log-probabilities [rows, n] -> those of every row's tokens [B, T], differentiable.
 
-    0 at position 0, in padding and where `loss_mask_BT` is False. Whole rows come back on every tensor and context rank.
+    0 at position 0, in padding and where `loss_mask_BT` is False. Whole rows come back on every tensor and context
+    rank.
     """
     share = share.reshape(-1)
     line = torch.zeros(inputs.line_length, dtype=share.dtype, device=share.device).index_copy(

@@ -4,6 +4,7 @@ Megatron's stock local spec refuses sequence parallelism, packed (thd) rows and 
 fine. These two small modules are what is missing. Shapes follow Megatron: [s, b, h, d], packed rows [t, h, d].
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class LocalRMSNorm(torch.nn.RMSNorm):
         if config.normalization != "RMSNorm" or config.layernorm_zero_centered_gamma:
             raise ValueError(
                 f"the CPU layer spec has plain RMSNorm only; this model wants normalization={config.normalization}, "
-                f"zero-centred gamma={config.layernorm_zero_centered_gamma} (train it on a GPU, with transformer-engine)"
+                f"zero-centred gamma={config.layernorm_zero_centered_gamma}: train it on a GPU"
             )
         super().__init__(hidden_size, eps=eps, dtype=config.params_dtype)
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
@@ -95,7 +96,7 @@ class LocalAttention(torch.nn.Module):
         ranks = 1 if self.cp_group is None else self.cp_group.size()
         pieces = [
             self._causal(query[a:b, None], key[a:b, None], value[a:b, None])[:, 0]
-            for start, end in zip(bounds, bounds[1:], strict=False)
+            for start, end in pairwise(bounds)
             for a, b in [(start // ranks, end // ranks)]
             if b > a
         ]
@@ -114,8 +115,8 @@ class LocalAttention(torch.nn.Module):
 
     def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any) -> torch.Tensor:
         grouped = query.shape[2] != key.shape[2]
-        heads_first = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
-        out = F.scaled_dot_product_attention(*heads_first, scale=self.scale, enable_gqa=grouped, **how)
+        q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))
+        out = F.scaled_dot_product_attention(q, k, v, scale=self.scale, enable_gqa=grouped, **how)
         return out.permute(2, 0, 1, 3)
 
 

@@ -1,4 +1,4 @@
-"""Builds the policy: a Hugging Face model converted by Megatron-Bridge, adapters injected, wrapped in Megatron's DDP."""
+"""Builds the policy: a Hugging Face model converted by Megatron-Bridge, with adapters, in Megatron's DDP."""
 
 import importlib.util
 import logging
@@ -11,9 +11,9 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.utils import get_model_config
 
-from nemo_rl.config.schema import PolicyConfig
+from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
-from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters
+from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class PolicyModel:
     """The live model of one rank: its DDP-wrapped pipeline chunks, the bridge that made it, and its adapters."""
 
     bridge: AutoBridge
-    chunks: list[torch.nn.Module]
+    chunks: list[Any]
     adapters: AdapterSet | None
     vocab_size: int
     dtype: torch.dtype
@@ -37,6 +37,13 @@ class PolicyModel:
     def modules(self) -> list[torch.nn.Module]:
         """The chunks without their DDP wrapper."""
         return [chunk.module for chunk in self.chunks]
+
+    def settle(self) -> None:
+        """Wait for updated weights that are still being gathered (`overlap_param_gather`), before they are read other
+        than by a forward pass. Collective."""
+        for chunk in self.chunks:
+            if chunk.ddp_config.overlap_param_gather:
+                chunk.start_param_sync(force_sync=True)
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {
@@ -59,7 +66,7 @@ def torch_dtype(precision: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
 
-def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> PolicyModel:
+def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) -> PolicyModel:
     """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
     if not has_transformer_engine():
         teach_bridge_local_layers()
@@ -72,7 +79,7 @@ def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> Poli
     _configure_kernels(provider, policy)
     lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
     if lora is not None:
-        provider.register_pre_wrap_hook(lambda chunks: lora(chunks, training=True))
+        provider.register_pre_wrap_hook(lambda chunks: inject(lora, chunks))
     provider.finalize()
     chunks = provider.provide_distributed_model(
         ddp_config=_ddp_config(policy),
@@ -82,7 +89,11 @@ def build_policy_model(policy: PolicyConfig, model_path: str, seed: int) -> Poli
         data_parallel_random_init=False,
     )
     for chunk in chunks:
-        get_model_config(chunk).finalize_model_grads_func = _finalize_prenormalised_grads
+        config = get_model_config(chunk)
+        config.finalize_model_grads_func = _finalize_prenormalised_grads
+        if chunk.ddp_config.overlap_grad_reduce:
+            # Without it every micro-batch would start a reduction, not only the last one.
+            config.no_sync_func = chunk.no_sync
     adapters = None
     if lora is not None:
         adapters = AdapterSet(lora, [chunk.module for chunk in chunks])
@@ -99,7 +110,7 @@ def _finalize_prenormalised_grads(chunks: list[Any], num_tokens: Any = None, **g
     finalize_model_grads(chunks, None, **groups)
 
 
-def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -> None:
+def _configure_layout(provider: Any, policy: TrainedPolicyConfig, dtype: torch.dtype) -> None:
     megatron = policy.megatron_cfg
     provider.tensor_model_parallel_size = megatron.tensor_model_parallel_size
     provider.pipeline_model_parallel_size = megatron.pipeline_model_parallel_size
@@ -117,7 +128,7 @@ def _configure_layout(provider: Any, policy: PolicyConfig, dtype: torch.dtype) -
     provider.calculate_per_token_loss = True
 
 
-def _configure_kernels(provider: Any, policy: PolicyConfig) -> None:
+def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
     megatron = policy.megatron_cfg
     provider.apply_rope_fusion = (
         has_transformer_engine() if megatron.apply_rope_fusion is None else megatron.apply_rope_fusion
@@ -149,7 +160,7 @@ def has_transformer_engine() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("transformer_engine") is not None
 
 
-def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:
+def _ddp_config(policy: TrainedPolicyConfig) -> DistributedDataParallelConfig:
     ddp, optimizer = policy.megatron_cfg.distributed_data_parallel_config, policy.megatron_cfg.optimizer
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=ddp.grad_reduce_in_fp32,
@@ -160,7 +171,7 @@ def _ddp_config(policy: PolicyConfig) -> DistributedDataParallelConfig:
     )
 
 
-def initialise_parallel_state(policy: PolicyConfig, seed: int) -> None:
+def initialise_parallel_state(policy: TrainedPolicyConfig, seed: int) -> None:
     """Create Megatron's process groups over the default group and seed its RNG trackers. Collective."""
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 

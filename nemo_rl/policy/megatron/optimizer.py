@@ -7,7 +7,7 @@ import torch
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
-from nemo_rl.config.schema import PolicyConfig
+from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.model import PolicyModel
 
 
@@ -29,7 +29,7 @@ class Optimization:
         return {"grad_norm": float(grad_norm), **used}
 
 
-def build_optimization(model: PolicyModel, policy: PolicyConfig) -> Optimization:
+def build_optimization(model: PolicyModel, policy: TrainedPolicyConfig) -> Optimization:
     """Optimizer over the trainable parameters, with float32 masters where they are bfloat16."""
     settings, schedule = policy.megatron_cfg.optimizer, policy.megatron_cfg.scheduler
     bf16 = model.dtype is torch.bfloat16

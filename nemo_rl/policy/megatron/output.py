@@ -66,4 +66,4 @@ def _in_chunks(
     if not torch.is_grad_enabled():
         return torch.cat([project(h, t) for h, t in pieces])
     again = [checkpoint(project, h, t, use_reentrant=False, preserve_rng_state=False) for h, t in pieces]
-    return torch.cat(again)  # type: ignore[arg-type]
+    return torch.cat(again)

@@ -7,12 +7,12 @@ from megatron.core import parallel_state
 
 
 class Cut(NamedTuple):
-    """`pieces` along `dim`, of which this rank holds number `index`. In a `gated` matrix the rows are two halves, gate
+    """`pieces` along `dim`, of which this rank holds number `own`. In a `gated` matrix the rows are two halves, gate
     and up, and every rank holds its piece of the one above its piece of the other."""
 
     dim: int
     pieces: int
-    index: int
+    own: int
     gated: bool = False
 
 
@@ -46,4 +46,4 @@ def own_piece(whole: torch.Tensor, cut: Cut | None) -> torch.Tensor:
     if cut is None:
         return whole
     halves = whole.chunk(2) if cut.gated else [whole]
-    return torch.cat([half.chunk(cut.pieces, dim=cut.dim)[cut.index] for half in halves])
+    return torch.cat([half.chunk(cut.pieces, dim=cut.dim)[cut.own] for half in halves])

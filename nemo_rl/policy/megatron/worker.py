@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import MasterConfig
+from nemo_rl.config.schema import WorkerConfig
 from nemo_rl.policy.megatron.cpu_shim import install as install_cpu_shim
 from nemo_rl.utils.logging_setup import setup_worker_logging
 
@@ -16,10 +16,12 @@ logger = logging.getLogger(__name__)
 class MegatronPolicyWorker:
     """All methods are collective over the training ranks unless they say otherwise."""
 
-    def __init__(self, config: MasterConfig, model_path: str, rank: int, world: int) -> None:
+    def __init__(self, config: WorkerConfig, model_path: str, rank: int, world: int) -> None:
         setup_worker_logging(f"policy {rank}")
         self.config, self.model_path, self.rank, self.world = config, model_path, rank, world
         self.stream: Any = None
+        self.sender: Any = None
+        self.store: Any = None
 
     def node(self) -> dict[str, Any]:
         """Not collective: where this rank lives."""
@@ -38,7 +40,7 @@ class MegatronPolicyWorker:
         import torch
 
         self.store = torch.distributed.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False)
-        return self.store.port
+        return int(self.store.port)
 
     def build(self, rendezvous: str) -> dict[str, Any]:
         """Join the training ranks ("file://..." or "host:port"), build model, optimizer and sender."""
@@ -51,9 +53,8 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.optimizer import build_optimization
         from nemo_rl.policy.megatron.reference import ReferenceKind, ReferencePolicy
 
-        policy, seed = self.config.policy, self.config.grpo.seed
-        store = getattr(self, "store", None)
-        join_training_ranks(rendezvous, self.rank, self.world, store)
+        policy, seed = self.config.policy, self.config.seed
+        join_training_ranks(rendezvous, self.rank, self.world, self.store)
         initialise_parallel_state(policy, seed)
         self.model = build_policy_model(policy, self.model_path, seed)
         self._load_starting_adapters()
@@ -73,7 +74,7 @@ class MegatronPolicyWorker:
             packed=policy.sequence_packing.enabled,
             divisible_by=policy.make_sequence_length_divisible_by,
             line_divisible_by=policy.sequence_packing.sequence_length_round,
-            temperature=policy.generation.temperature,
+            temperature=self.config.temperature,
             logits_chunk=policy.logprob_chunk_size,
         )
 
@@ -108,15 +109,18 @@ class MegatronPolicyWorker:
         def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
             return logprobs_BT.sum() * 0.0, logprobs_BT.cpu()
 
+        self.model.settle()
         with self.reference.active() if reference else nullcontext():
             return run_schedule(
                 self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=True
             )
 
     def open_sender(self, factory: str, settings: dict[str, Any]) -> None:
-        """Make this rank's end of the weight transport: "module:function" with `settings`."""
+        """Make this rank's end of the weight transport: "module:function" with `settings`. Closes an earlier one."""
         import importlib
 
+        if self.sender is not None:
+            self.sender.close()
         module, _, function = factory.partition(":")
         self.sender = getattr(importlib.import_module(module), function)(rank=self.rank, **settings)
 
@@ -124,6 +128,7 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.export import merged_weights
         from nemo_rl.weight_sync.buckets import BucketStream
 
+        self.model.settle()
         self.stream = BucketStream(merged_weights(self.model), self.sender, version, bucket_bytes, checksums)
 
     def next_bucket(self) -> Any:
@@ -148,6 +153,7 @@ class MegatronPolicyWorker:
     def merge_retention(self) -> dict[str, float]:
         from nemo_rl.policy.megatron.export import merge_retention
 
+        self.model.settle()
         return merge_retention(self.model) if self.model.adapters is not None else {}
 
     def base_fingerprint(self) -> str:
@@ -159,6 +165,7 @@ class MegatronPolicyWorker:
     def save(self, folder: str) -> None:
         from nemo_rl.policy.megatron.checkpoint import save_policy
 
+        self.model.settle()
         save_policy(self.model, self.optimization, Path(folder))
 
     def load(self, folder: str) -> None:
@@ -166,14 +173,22 @@ class MegatronPolicyWorker:
 
         load_policy(self.model, self.optimization, Path(folder))
 
+    def load_weights(self, folder: str) -> None:
+        """Trainable weights of a checkpoint, without the optimizer's state."""
+        from nemo_rl.policy.megatron.checkpoint import load_weights
+
+        load_weights(self.model, Path(folder))
+
     def save_adapter(self, folder: str) -> None:
         """Write a PEFT folder (adapter_config.json, adapter_model.safetensors)."""
         from nemo_rl.policy.megatron.peft_folder import save_peft_folder
 
+        self.model.settle()
         save_peft_folder(self.model, Path(folder), self.model_path)
 
     def save_merged(self, folder: str) -> None:
         """Write a Hugging Face folder of the merged model."""
+        self.model.settle()
         self.model.bridge.save_hf_pretrained(self.model.modules, folder, show_progress=False)
 
     def memory_gib(self) -> dict[str, float]:
@@ -193,7 +208,7 @@ class MegatronPolicyWorker:
     def shutdown(self) -> None:
         import torch
 
-        if hasattr(self, "sender"):
+        if self.sender is not None:
             self.sender.close()
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()

@@ -65,7 +65,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("prompt too long", ("data.max_input_seq_length=513",), "max_input_seq_length=513 must be at most .*=512"),
     ("engine too short", (f"{VLLM}.max_model_len=256",), "max_model_len=256 must be at least .*=512"),
     ("row too short", ("policy.sequence_packing.train_mb_tokens=256",), "cannot hold the longest sequence.*512"),
-    ("chunks of kept logits", ("policy.logprob_chunk_size=64", "policy.megatron_cfg.defer_fp32_logits=false"), "needs policy.megatron_cfg.defer_fp32_logits=true"),
+    (
+        "chunks of kept logits",
+        ("policy.logprob_chunk_size=64", "policy.megatron_cfg.defer_fp32_logits=false"),
+        "needs policy.megatron_cfg.defer_fp32_logits=true",
+    ),
     (
         "penalty longer than the response",
         ("grpo.reward_shaping.enabled=true", "grpo.reward_shaping.overlong_buffer_length=600"),

@@ -14,9 +14,9 @@ from nemo_rl.config.keys import schema_keys
 from nemo_rl.config.plan import ParallelLayout, describe_plan
 from nemo_rl.config.schema import default_tree
 from nemo_rl.config.tree import get, leaves, merge
+from tests.examples import CONFIGS, ROOT, plan_of, root_of
 
-ROOT = Path(__file__).resolve().parents[3]
-CONFIGS = sorted((ROOT / "examples" / "configs").rglob("*.yaml"))
+BASES = [ROOT / "examples" / "configs" / name for name in ("grpo_math_1B.yaml", "sft.yaml", "eval.yaml")]
 BASE = ROOT / "examples" / "configs" / "grpo_math_1B.yaml"
 QWEN = ROOT / "examples/configs/recipes/llm/grpo-qwen3-8b-base-1n8g-megatron-lora.yaml"
 
@@ -50,13 +50,13 @@ def names(path: Path) -> str:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=names)
 def test_example_loads_and_has_a_plan(path: Path) -> None:
-    assert "optimizer step" in describe_plan(load_config(path))
+    assert "Model\n" in plan_of(path)(load_config(path, root=root_of(path)))
 
 
-@pytest.mark.parametrize("path", [path for path in CONFIGS if path != BASE], ids=names)
+@pytest.mark.parametrize("path", [path for path in CONFIGS if path not in BASES], ids=names)
 def test_example_holds_only_what_differs_from_its_parents(path: Path) -> None:
     own = yaml.safe_load(path.read_text())
-    inherited = default_tree()
+    inherited = default_tree(root_of(path))
     defaults = own.pop("defaults")
     for parent in [defaults] if isinstance(defaults, str) else defaults:
         inherited = merge(inherited, read_with_parents(path.parent / parent).tree)
@@ -71,17 +71,21 @@ def test_header_says_hardware_time_and_reward(path: Path) -> None:
     assert all(word in header for word in ("hardware", "time", "reward"))
 
 
-def test_base_lists_every_key() -> None:
-    given = read_with_parents(BASE).tree
-    below_null = "data.validation."
+@pytest.mark.parametrize("path", BASES, ids=names)
+def test_base_lists_every_key(path: Path) -> None:
+    given, keys = read_with_parents(path).tree, schema_keys(root_of(path))
+    optional = [key.path for key in keys.values() if key.optional]
     absent = object()
-    missing = [key for key in schema_keys() if get(given, key, absent) is absent and not key.startswith(below_null)]
-    assert missing == []
+    missing = [key for key in keys if get(given, key, absent) is absent]
+    assert [key for key in missing if not key.startswith(tuple(f"{path}." for path in optional))] == []
 
 
-def test_base_is_the_schemas_defaults_with_a_prompt_for_mathematics() -> None:
-    differing = {key: value for key, value in leaves(read_with_parents(BASE).tree) if value != get(default_tree(), key)}
-    assert differing == {"data.default.prompt_file": "examples/prompts/math.txt"}
+@pytest.mark.parametrize("path", BASES, ids=names)
+def test_base_is_the_schemas_defaults_with_a_prompt_for_mathematics(path: Path) -> None:
+    defaults = default_tree(root_of(path))
+    differing = {key: value for key, value in leaves(read_with_parents(path).tree) if value != get(defaults, key)}
+    prompt = "data.prompt_file" if path.stem == "eval" else "data.default.prompt_file"
+    assert differing == {prompt: "examples/prompts/math.txt"}
 
 
 def test_command_for_asynchronous_training_on_eight_gpus_passes() -> None:
@@ -112,10 +116,11 @@ def generator() -> ModuleType:
 
 
 def test_generated_files_are_up_to_date() -> None:
-    made = generator()
-    for path, text in ((made.DOCS, made.reference()), (made.BASE, made.base_yaml())):
+    for path, text in generator().files().items():
         assert path.read_text() == text, f"run tools/generate_config_reference.py: {path.name} is stale"
 
 
-def test_every_key_is_documented() -> None:
-    assert [path for path, key in schema_keys().items() if not key.field.description] == []
+@pytest.mark.parametrize("path", BASES, ids=names)
+def test_every_key_is_documented(path: Path) -> None:
+    keys = schema_keys(root_of(path))
+    assert [name for name, key in keys.items() if not key.field.description] == []

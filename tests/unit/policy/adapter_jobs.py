@@ -29,7 +29,7 @@ def adapter_of_ones(place: Place, model: str, overrides: Sequence[str]) -> dict[
 
 
 def merged_on_a_grid(place: Place, model: str, deltas: Sequence[float]) -> dict[str, Any]:
-    """bfloat16: every weight of layer 0's linear_proj is 1, column j gets deltas[j]; no other adapter does anything."""
+    """bfloat16: every weight of linear_proj of layer 0 is 1, column j gets deltas[j]; no other adapter acts."""
     worker = build(place, model, ["policy.precision=bfloat16"])
     with torch.no_grad():
         for name, parameter in worker.model.trainable().items():

@@ -1,0 +1,187 @@
+"""How good a model is on a dataset: accuracy, unbiased pass@k, and every sample as a line of JSON."""
+
+import logging
+import math
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import yaml
+
+from nemo_rl.algorithms.data_setup import LoadedModel, RunData, dataset_settings, load_model
+from nemo_rl.algorithms.pass_at_k import pass_at_k
+from nemo_rl.algorithms.setup import open_environments
+from nemo_rl.algorithms.validation import answer_metrics, describe, is_right
+from nemo_rl.config.loader import resolved_yaml
+from nemo_rl.config.schema import EvalMasterConfig
+from nemo_rl.data.datasets.registry import load_records
+from nemo_rl.data.errors import DataError
+from nemo_rl.data.interfaces import Prompt
+from nemo_rl.data.prompts import PromptBuilder
+from nemo_rl.distributed.cluster import ray_cluster
+from nemo_rl.distributed.engines import plain_engines
+from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
+from nemo_rl.distributed.workers import start_workers
+from nemo_rl.experience.interfaces import RolloutGroup
+from nemo_rl.experience.rollouts import Generate, RolloutRunner, RolloutSettings
+from nemo_rl.generation.interfaces import SamplingSettings
+from nemo_rl.utils.checkpoint_files import CONFIG_FILE, verify
+from nemo_rl.utils.jsonio import write_json, write_jsonl
+from nemo_rl.utils.peft_merge import merge_folder
+from nemo_rl.weight_sync.publisher import ColocatedPublisher
+from nemo_rl.weight_sync.transports import make_synchronizer
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate(config: EvalMasterConfig) -> dict[str, float]:
+    """Answer every problem, write samples.jsonl and metrics.json, return the metrics."""
+    config = with_checkpoint_settings(config)
+    model = load_model(config.policy)
+    prompts = load_prompts(config, model)
+    groups: list[RolloutGroup] = []
+    with answering(config, model) as generate, open_environments(config, run_data(model, prompts)) as environments:
+        runner = RolloutRunner(generate, environments, model.tokenizer)
+        for first in range(0, len(prompts), config.eval.batch_size):
+            part = prompts[first : first + config.eval.batch_size]
+            ids = [f"evaluation/{prompt.prompt_id}" for prompt in part]
+            groups += runner.run(part, ids, config.eval.num_tests_per_prompt, rollout_settings(config))
+            logger.info("%d of %d problems, accuracy so far %.4f", len(groups), len(prompts), accuracy(groups))
+    metrics = evaluation_metrics(groups, config.eval.num_tests_per_prompt, config.eval.k_value)
+    save(config, groups, metrics)
+    return metrics
+
+
+def evaluation_metrics(groups: Sequence[RolloutGroup], tries: int, k: int) -> dict[str, float]:
+    """Those of validation, pass@k, and the standard error of the accuracy over problems."""
+    metrics = answer_metrics(list(groups), tries)
+    rates = [sum(map(is_right, g.rollouts)) / tries for g in groups]
+    error = statistics.stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else math.nan
+    passed = sum(pass_at_k(tries, sum(map(is_right, g.rollouts)), k) for g in groups) / len(groups)
+    return metrics | {"accuracy_stderr": error, f"pass@{k}": passed, "num_problems": float(len(groups))}
+
+
+def accuracy(groups: Sequence[RolloutGroup]) -> float:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return sum(map(is_right, rollouts)) / len(rollouts)
+
+
+def save(config: EvalMasterConfig, groups: Sequence[RolloutGroup], metrics: dict[str, float]) -> None:
+    folder = Path(config.eval.save_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    samples = [{**describe(r), "sample_index": r.sample_index} for group in groups for r in group.rollouts]
+    write_jsonl(folder / "samples.jsonl", samples)
+    write_json(folder / "metrics.json", metrics)
+    (folder / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
+
+
+def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
+    """What the saved tensors mean is taken from the checkpoint's own configuration: model, precision, adapters."""
+    if config.eval.checkpoint is None:
+        return config
+    checkpoint = Path(config.eval.checkpoint)
+    verify(checkpoint)
+    saved = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))["policy"]
+    tree = config.model_dump(mode="json")
+    policy = tree["policy"]
+    if policy["tokenizer"]["name"] == policy["model_name"]:
+        policy["tokenizer"]["name"] = saved["tokenizer"]["name"]
+    for key in ("model_name", "precision", "hf_config_overrides", "trust_remote_code"):
+        policy[key] = saved[key]
+    policy["megatron_cfg"]["pipeline_dtype"] = policy["generation"]["vllm_cfg"]["precision"] = saved["precision"]
+    policy["megatron_cfg"]["peft"] = saved["megatron_cfg"]["peft"]
+    return EvalMasterConfig.model_validate(tree)
+
+
+def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
+    data = config.data
+    builder = PromptBuilder(
+        model.tokenizer,
+        data.max_input_seq_length,
+        None if data.prompt_file is None else Path(data.prompt_file),
+        None if data.system_prompt_file is None else Path(data.system_prompt_file),
+        config.policy.tokenizer.chat_template_kwargs,
+    )
+    records = load_records(dataset_settings(config, data, "test", 0.0))
+    return builder.build(records if data.size is None else records[: data.size])
+
+
+def run_data(model: LoadedModel, prompts: list[Prompt]) -> RunData:
+    return RunData(model.path, model.config, model.tokenizer, [], prompts)
+
+
+@contextmanager
+def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate]:
+    """Engines that hold the weights to evaluate, however those come about."""
+    accelerator = resolve_accelerator(config.cluster)
+    python = worker_environment(config.cluster, accelerator)
+    gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
+    with ExitStack() as stack:
+        stack.enter_context(ray_cluster(config.cluster, workers=2 * config.policy_devices + 1, gpus=gpus))
+        if config.eval.checkpoint is None:
+            path, adapter = stack.enter_context(weights_on_disk(config, model))
+            generation = stack.enter_context(plain_engines(config, path, accelerator, python, adapter))
+            yield generation.generate
+            return
+        workers = stack.enter_context(start_workers(config, model.path, accelerator, python))
+        assert workers.generation is not None
+        workers.policy.load_weights(Path(config.eval.checkpoint) / "policy")
+        synchronizer = make_synchronizer(config, workers, accelerator)
+        ColocatedPublisher(workers.policy, workers.generation, synchronizer, 0).publish(version=0)
+        yield workers.generation.generate
+
+
+@contextmanager
+def weights_on_disk(config: EvalMasterConfig, model: LoadedModel) -> Iterator[tuple[str, str | None]]:
+    """(model folder, adapter that vLLM applies): with a merged adapter a temporary copy of the whole model."""
+    adapter = config.eval.adapter_path
+    if adapter is None:
+        yield model.path, None
+    elif config.eval.adapter == "native":
+        yield model.path, str(Path(adapter).resolve())
+    else:
+        save_path = Path(config.eval.save_path)
+        save_path.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix="merged-", dir=save_path))
+        try:
+            count = merge_folder(local_folder(model.path), Path(adapter), scratch / "model")
+            logger.info("merged %d matrices of %s", count, adapter)
+            yield str(scratch / "model"), None
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def local_folder(model: str) -> Path:
+    """The folder of a model, downloaded if it is a Hub id."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model))
+    except OSError as error:
+        raise DataError(
+            f"model {model!r} cannot be downloaded ({type(error).__name__}); name a local folder"
+        ) from error
+
+
+def rollout_settings(config: EvalMasterConfig) -> RolloutSettings:
+    """Sampling as in validation: `val_*` where given, else what training uses."""
+    generation = config.policy.generation
+    return RolloutSettings(
+        max_new_tokens=generation.max_new_tokens,
+        max_total_tokens=config.policy.max_total_sequence_length,
+        max_turns=config.eval.max_rollout_turns,
+        sampling=SamplingSettings(
+            temperature=generation.temperature if generation.val_temperature is None else generation.val_temperature,
+            top_p=generation.top_p if generation.val_top_p is None else generation.val_top_p,
+            top_k=generation.top_k if generation.val_top_k is None else generation.val_top_k,
+            stop_token_ids=tuple(generation.stop_token_ids or ()),
+            stop_strings=tuple(generation.stop_strings or ()),
+            ignore_eos=generation.ignore_eos,
+        ),
+        seed=config.seed if generation.seed_per_sample else None,
+    )

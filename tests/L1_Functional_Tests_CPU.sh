@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The functional tests, on the CPU: prints a table of results and seconds, fails if one failed.
+# Names of tests as arguments run only those.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source tests/functional/suite.env
+run_suite CPU "$@"
