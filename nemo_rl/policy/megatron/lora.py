@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
+from megatron.bridge.peft.adapter_wrapper import AdapterWrapper
 from megatron.bridge.peft.lora import LoRA
 from megatron.bridge.peft.utils import wildcard_match
 from megatron.core import parallel_state
@@ -60,6 +61,29 @@ def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
     )
 
 
+def inject(lora: LoRA, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Freeze the chunks and give the targeted modules their adapters. Collective over the pipeline.
+
+    Raises AdapterError if tensor parallelism cannot cut the rank, or if no stage has a module that is targeted.
+    """
+    tp = parallel_state.get_tensor_model_parallel_world_size()
+    if lora.dim % tp:
+        raise AdapterError(
+            f"policy.megatron_cfg.peft.dim={lora.dim} must be a multiple of "
+            f"policy.megatron_cfg.tensor_model_parallel_size={tp}: Megatron cuts A along its rank"
+        )
+    chunks = lora(chunks, training=True)
+    adapted = sum(isinstance(module, AdapterWrapper) for chunk in chunks for module in chunk.modules())
+    counts: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()
+    torch.distributed.all_gather_object(counts, adapted, group=parallel_state.get_pipeline_model_parallel_group())
+    if not sum(counts):
+        raise AdapterError(
+            f"policy.megatron_cfg.peft.target_modules={lora.target_modules} fits no linear of this model; "
+            f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
+        )
+    return chunks
+
+
 class AdapterSet:
     """The adapters of this rank's model chunks, known by their global (layout-independent) names."""
 
@@ -100,11 +124,6 @@ class AdapterSet:
             raise AdapterError(
                 f"{len(lost)} of {len(trained)} trainable adapters would never reach the rollout engine, first: "
                 f"{lost[0]}; take these modules out of policy.megatron_cfg.peft.target_modules"
-            )
-        if not trained and parallel_state.get_pipeline_model_parallel_world_size() == 1:
-            raise AdapterError(
-                f"policy.megatron_cfg.peft.target_modules={self.lora.target_modules} fits no linear of this model; "
-                f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
             )
 
 

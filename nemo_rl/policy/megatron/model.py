@@ -13,7 +13,7 @@ from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
-from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters
+from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) 
     _configure_kernels(provider, policy)
     lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
     if lora is not None:
-        provider.register_pre_wrap_hook(lambda chunks: lora(chunks, training=True))
+        provider.register_pre_wrap_hook(lambda chunks: inject(lora, chunks))
     provider.finalize()
     chunks = provider.provide_distributed_model(
         ddp_config=_ddp_config(policy),

@@ -15,31 +15,31 @@ def _wrapper(worker: Any, layer: int, linear: str) -> Any:
     return getattr(block.self_attention if linear in ("linear_qkv", "linear_proj") else block.mlp, linear)
 
 
-@torch.no_grad()
 def adapter_of_ones(place: Place, model: str, overrides: Sequence[str]) -> dict[str, Any]:
     """linear_proj of layer 0 with W = 0 and A, B all ones: its output for ones, and its exported weight."""
     worker = build(place, model, overrides)
     wrapper = _wrapper(worker, 0, "linear_proj")
-    wrapper.to_wrap.weight.zero_()
-    wrapper.adapter.linear_in.weight.fill_(1)
-    wrapper.adapter.linear_out.weight.fill_(1)
-    columns = wrapper.to_wrap.weight.shape[1]
-    output, _ = wrapper(torch.ones(2, 1, columns))
+    with torch.no_grad():
+        wrapper.to_wrap.weight.zero_()
+        wrapper.adapter.linear_in.weight.fill_(1)
+        wrapper.adapter.linear_out.weight.fill_(1)
+        columns = wrapper.to_wrap.weight.shape[1]
+        output, _ = wrapper(torch.ones(2, 1, columns))
     return {"output": output, "weight": exported(worker)["model.layers.0.self_attn.o_proj.weight"]}
 
 
-@torch.no_grad()
 def merged_on_a_grid(place: Place, model: str, deltas: Sequence[float]) -> dict[str, Any]:
     """bfloat16: every weight of linear_proj of layer 0 is 1, column j gets deltas[j]; no other adapter acts."""
     worker = build(place, model, ["policy.precision=bfloat16"])
-    for name, parameter in worker.model.trainable().items():
-        if "linear_out" in name:
-            parameter.zero_()
-    wrapper = _wrapper(worker, 0, "linear_proj")
-    wrapper.to_wrap.weight.fill_(1)
-    wrapper.adapter.linear_in.weight.zero_()
-    wrapper.adapter.linear_in.weight[0, : len(deltas)] = torch.tensor(deltas).bfloat16()
-    wrapper.adapter.linear_out.weight[:, 0] = wrapper.adapter.dim / wrapper.adapter.alpha
+    with torch.no_grad():
+        for name, parameter in worker.model.trainable().items():
+            if "linear_out" in name:
+                parameter.zero_()
+        wrapper = _wrapper(worker, 0, "linear_proj")
+        wrapper.to_wrap.weight.fill_(1)
+        wrapper.adapter.linear_in.weight.zero_()
+        wrapper.adapter.linear_in.weight[0, : len(deltas)] = torch.tensor(deltas).bfloat16()
+        wrapper.adapter.linear_out.weight[:, 0] = wrapper.adapter.dim / wrapper.adapter.alpha
     return {
         "weight": exported(worker)["model.layers.0.self_attn.o_proj.weight"],
         "retention": worker.merge_retention(),

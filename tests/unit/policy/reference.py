@@ -50,13 +50,13 @@ def with_noisy_logprobs(batch: TrainBatch, live: torch.Tensor, seed: int = 5) ->
 
 
 def hf_logprobs(model: PreTrainedModel | WithWeights, batch: TrainBatch, temperature: float = 1.0) -> torch.Tensor:
-    """Row by row without padding: log softmax(logits / temperature) at the tokens, 0 at column 0 and in padding."""
+    """Row by row without padding: log softmax(logits / temperature) at the tokens of the loss mask, 0 elsewhere."""
     rows = []
     for tokens, length in zip(batch.token_ids_BT, batch.lengths_B.tolist(), strict=True):
         logits = model(tokens[None, :length]).logits[0].float() / temperature
         picked = logits.log_softmax(-1)[:-1].gather(1, tokens[1:length, None])[:, 0]
         rows.append(torch.nn.functional.pad(picked, (1, tokens.shape[0] - length)))
-    return torch.stack(rows)
+    return torch.where(batch.loss_mask_BT, torch.stack(rows), 0.0)
 
 
 def assemble(reports: Sequence[Mapping[str, Shard]]) -> dict[str, torch.Tensor]:

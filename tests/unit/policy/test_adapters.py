@@ -152,7 +152,7 @@ def test_tied_output_layer_named_as_target_is_refused(pool, models, pattern):
 def test_target_that_matches_nothing_is_refused(pool, models, layout):
     world, overrides = LAYOUTS[layout]
     settings = [f"{PEFT}.target_modules=[q_proj]", *overrides]
-    with pytest.raises(RankFailure, match=r"\[.q_proj.\] matches no linear"):
+    with pytest.raises(RankFailure, match=r"\[.q_proj.\] fits no linear"):
         pool.run(world, adapter_jobs.adapter_of_ones, str(models("qwen3")), settings)
 
 
