@@ -38,15 +38,6 @@ CHANGES: dict[str, dict[str, tuple[Any, str]]] = {
 }
 """What has to change in a published file before it loads whole, and why."""
 
-NOT_YET = {
-    "data.num_workers": "prompts are made in the driver",
-    "logger.gpu_monitoring.flush_interval": "samples are written with the step's metrics",
-    "logger.tensorboard": "the event files are in the run directory",
-    "policy.megatron_cfg.empty_unused_memory_level": "memory is given back at every phase",
-    "policy.megatron_cfg.freeze_moe_router": "with LoRA the router is frozen in any case",
-}
-"""Accepted by the schema, and read by nothing: an honest table says so until they do something or are refused."""
-
 INTRO = """# NeMo-RL configurations
 
 Key names are NeMo-RL's. A configuration file of its GRPO or SFT with the Megatron trainer loads here after the few
@@ -54,7 +45,6 @@ changes below; every key in it is then
 
 - **used**: it means here what it means there;
 - **off**: known, not built, and accepted because its value asks for nothing;
-- **no effect yet**: in the schema, but nothing reads it; the list of these is kept by hand and should become empty;
 - **refused**: known, not built, and an error at start that says why.
 
 An unknown key is an error that names the nearest key there is.
@@ -94,8 +84,6 @@ def outcomes(name: str) -> Iterator[Outcome]:
         if entry is not None:
             holder = next((k for k in root.refused if key.startswith(f"{k}.")), key)
             yield Outcome(key, "off" if entry.is_off(get(whole, holder)) else "refused", entry.reason)
-        elif key in NOT_YET and key in schema_keys(root):
-            yield Outcome(key, "no effect yet", NOT_YET[key])
         elif key in schema_keys(root):
             yield Outcome(key, "used")
         else:

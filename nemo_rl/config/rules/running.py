@@ -112,8 +112,6 @@ def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:
             "debug.rollouts_only and debug.train_from_rollouts exclude each other: one has no trainer, the "
             "other no engine"
         )
-    if debug.train_from_rollouts is not None and debug.save_rollouts_dir is not None:
-        yield "debug.save_rollouts_dir has no effect with debug.train_from_rollouts, which makes no rollouts"
 
 
 DATA_RULES = (datasets_are_complete, validation_differs_from_training)

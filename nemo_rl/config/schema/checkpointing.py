@@ -26,9 +26,6 @@ class CheckpointingConfig(Section):
         pattern=r"^\d{2}:\d{2}:\d{2}:\d{2}$",
         description="Run time `DD:HH:MM:SS` after which the run saves and ends, for queues with a time limit.",
     )
-    pretrained_checkpoint: str | None = Field(
-        None, description="Megatron checkpoint of the base weights; null converts `policy.model_name`."
-    )
     adapter_path: str | None = Field(
         None, description="Folder of a PEFT adapter that training starts from; null for new ones."
     )

@@ -45,9 +45,6 @@ class WeightSyncConfig(Section):
 
 class DebugConfig(Section):
     rollouts_only: bool = Field(False, description="Generate, score and save rollouts; do not train.")
-    save_rollouts_dir: str | None = Field(
-        None, description="Folder for rollouts in the form that `train_from_rollouts` reads; null does not write it."
-    )
     train_from_rollouts: str | None = Field(
         None, description="Train from rollouts saved in this folder; no engine is started."
     )

@@ -83,7 +83,6 @@ class DataConfig(Section):
         description="Prompts longer than this many tokens are left out, and counted.",
     )
     shuffle: bool = Field(True, description="Draw training prompts in a random order that `grpo.seed` determines.")
-    num_workers: int = Field(1, ge=0, description="Processes that prepare prompts; 0 prepares them in the driver.")
     train: TrainDatasetConfig = group(TrainDatasetConfig, "Training prompts.")
     validation: DatasetConfig | None = Field(
         None, description="Validation prompts; null uses what `data.train.split_validation_size` holds out."

@@ -20,7 +20,6 @@ class MLflowConfig(Section):
 
 class GPUMonitoringConfig(Section):
     collection_interval: float = Field(10.0, gt=0, description="Seconds between two samples of the monitor.")
-    flush_interval: float = Field(10.0, gt=0, description="Seconds between two writes of the samples.")
 
 
 class LoggerConfig(Section):
@@ -34,7 +33,6 @@ class LoggerConfig(Section):
     mlflow_enabled: bool = Field(False, description="Log to MLflow.")
     monitor_gpus: bool = Field(True, description="Sample use and memory of the devices (and of the CPU) while running.")
     wandb: WandbConfig = group(WandbConfig, "Weights & Biases settings.")
-    tensorboard: dict[str, Any] = Field(default_factory=dict, description="Arguments of TensorBoard's SummaryWriter.")
     mlflow: MLflowConfig = group(MLflowConfig, "MLflow settings.")
     gpu_monitoring: GPUMonitoringConfig = group(
         GPUMonitoringConfig, "Pace of the monitor that `monitor_gpus` switches on."

@@ -73,9 +73,6 @@ class DistributedDataParallelConfig(Section):
 
 class MegatronConfig(Section):
     enabled: Literal[True] = Field(True, description="Only true: Megatron is the one trainer here.")
-    empty_unused_memory_level: Literal[0, 1, 2] = Field(
-        1, description="How often unused GPU memory is given back: 0 never, 1 per phase, 2 per micro-batch."
-    )
     activation_checkpointing: bool = Field(
         False, description="Recompute activations in the backward pass to save memory."
     )
@@ -98,7 +95,6 @@ class MegatronConfig(Section):
         False,
         description="Split norms and dropout over the tensor-parallel ranks along the sequence; needs TP above 1.",
     )
-    freeze_moe_router: bool = Field(True, description="Do not train the router of a mixture of experts.")
     moe_router_dtype: Literal["fp32", "fp64"] | None = Field(
         "fp64", description="Number format of the router's scores."
     )

@@ -56,6 +56,15 @@ REFUSED: dict[str, Refused] = {
     ),
     "loss_fn.use_cispo": Refused("CISPO is not built"),
     "loss_fn.positive_example_nll_weight": Refused("a supervised term is not built", off=(0, 0.0)),
+    "checkpointing.pretrained_checkpoint": Refused("the base is read from a Hugging Face folder or Hub id only"),
+    "data.num_workers": Refused("texts are tokenised once, in the driver", any_value=True),
+    "debug.save_rollouts_dir": Refused("every run keeps its rollouts in its run directory"),
+    "logger.gpu_monitoring.flush_interval": Refused("samples are written with each step's metrics", any_value=True),
+    "logger.tensorboard": Refused("TensorBoard's writer is used with its own defaults"),
+    "policy.megatron_cfg.empty_unused_memory_level": Refused("memory is given back at every phase", any_value=True),
+    "policy.megatron_cfg.freeze_moe_router": Refused(
+        "the router is frozen with LoRA and trained with everything else", any_value=True
+    ),
     "checkpointing.model_save_format": Refused(_SAVE, off=("safetensors",)),
     "checkpointing.save_consolidated": Refused(_SAVE),
     "checkpointing.save_optimizer": Refused("a checkpoint without its optimizer cannot resume exactly", off=(True,)),
@@ -149,7 +158,6 @@ _SFT_DATA = (
 
 SFT_REFUSED: dict[str, Refused] = {
     "sft.val_micro_batch_size": Refused("set policy.logprob_batch_size; the loss does not depend on it", off=(1,)),
-    "data.num_workers": Refused("conversations are tokenised once, in the driver", any_value=True),
     "data.add_generation_prompt": Refused(_SFT_DATA, off=(True,)),
     "data.add_system_prompt": Refused("set data.default.system_prompt_file"),
     "data.train_data_path": Refused("set data.train.data_path"),
