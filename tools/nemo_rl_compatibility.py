@@ -94,9 +94,7 @@ def page() -> str:
     lines = [INTRO]
     for name in SETS:
         found = list(outcomes(name))
-        counts = {
-            status: sum(o.status == status for o in found) for status in ("used", "off", "no effect yet", "refused")
-        }
+        counts = {status: sum(o.status == status for o in found) for status in ("used", "off", "refused")}
         algorithm = name.partition("_")[0].upper()
         lines += [f"## {algorithm}", ""]
         lines += [f"{len(found)} keys: " + ", ".join(f"{count} {status}" for status, count in counts.items()) + ".", ""]

@@ -70,6 +70,10 @@ def compatibility(config: TrainingConfig) -> dict[str, Any]:
         "policy.model_name": policy.model_name,
         "policy.precision": policy.precision,
         "policy.megatron_cfg.peft.enabled": peft.enabled,
+        # Megatron knows the optimizer's parameter groups by these.
+        "policy.megatron_cfg.optimizer.lr": policy.megatron_cfg.optimizer.lr,
+        "policy.megatron_cfg.optimizer.min_lr": policy.megatron_cfg.optimizer.min_lr,
+        "policy.megatron_cfg.optimizer.optimizer": policy.megatron_cfg.optimizer.optimizer,
         **(
             {
                 "policy.megatron_cfg.peft.dim": peft.dim,

@@ -1,7 +1,5 @@
 """`logger`: where metrics go besides the files of the run directory, which are always written."""
 
-from typing import Any
-
 from pydantic import Field
 
 from nemo_rl.config.schema.section import Section, group
