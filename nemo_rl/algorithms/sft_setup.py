@@ -37,7 +37,8 @@ def sft_run(config: SFTMasterConfig) -> Iterator[SFTRun]:
         run_logger = stack.enter_context(open_logger(config, checkpoints, resumed))
         logger.info("run directory %s", run_logger.run_dir)
         gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
-        stack.enter_context(ray_cluster(config.cluster, workers=devices + 1, gpus=gpus))
+        logs = run_logger.run_dir / "worker_logs"
+        stack.enter_context(ray_cluster(config.cluster, workers=devices + 1, gpus=gpus, logs_to=logs))
         policy = stack.enter_context(start_policy(config, data.model.path, accelerator, python))
         run = SFTRun(
             **common_parts(config, data.model.config, policy, accelerator, total, stack),

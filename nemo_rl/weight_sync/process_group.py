@@ -6,10 +6,13 @@ formed again after an engine was replaced, without a call of its own.
 """
 
 import logging
+import os
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -205,12 +208,28 @@ def _abandoned(store: TCPStore) -> bool:
 def _make_group(
     store: PrefixStore, rank: int, world: int, device: torch.device, address: str, deadline_s: float
 ) -> Any:
-    timeout = timedelta(seconds=deadline_s)
     if device.type == "cuda":
         nccl = torch.distributed.ProcessGroupNCCL.Options()
-        nccl._timeout = timeout
-        return torch.distributed.ProcessGroupNCCL(store, rank, world, nccl)
+        # Our own deadline comes first. Torch's watchdog would end this process when the other side dies.
+        nccl._timeout = timedelta(seconds=2 * deadline_s + 60)
+        with _without_nccl_watchdog():
+            return torch.distributed.ProcessGroupNCCL(store, rank, world, nccl)
     gloo = torch.distributed.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-    gloo._timeout = timeout
+    gloo._timeout = timedelta(seconds=deadline_s)
     gloo._devices = [torch.distributed.ProcessGroupGloo.create_device(hostname=address)]
     return torch.distributed.ProcessGroupGloo(store, rank, world, gloo)
+
+
+@contextmanager
+def _without_nccl_watchdog() -> Iterator[None]:
+    """Torch reads this when a group is made; the training ranks' own group keeps what it had."""
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -65,6 +65,8 @@ class WeightSynchronizer:
             self.generation.call(
                 "finish_update", version, recompute_cache=recompute_cache, deadline_s=self.config.deadline_s
             )
+            # Only now: the engines have let go of the buffers, which can be freed.
+            self.policy.call("end_export", deadline_s=self.config.deadline_s)
         except Exception as error:
             self.generation.fail_update(version, str(error))
             raise WeightSyncError(f"weight sync of version {version} failed: {error}") from error
@@ -81,7 +83,6 @@ class WeightSynchronizer:
             loading = self.generation.load_bucket(bucket, verify_only) + sending
             nbytes, tensors, buckets = nbytes + bucket.nbytes, tensors + len(bucket.entries), buckets + 1
         gather(loading, "engine.load_bucket", deadline)
-        self.policy.call("end_export", deadline_s=deadline)
         return nbytes, tensors, buckets
 
     def _next_bucket(self) -> Bucket | None:

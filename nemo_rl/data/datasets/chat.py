@@ -33,6 +33,8 @@ def load_conversations(settings: DatasetSettings, chat_key: str, prompts: Prompt
         rows, source, table = read_hub(name, settings.subset, settings.split), name, _plain(name, settings)
     else:
         records = load_records(settings)
+        if any("ground_truth" not in record.metadata for record in records):
+            raise DataError(f"dataset {name!r} has no answers to imitate")
         return [_exchange(r.row_id, r.problem, str(r.metadata["ground_truth"]), prompts) for r in records]
     found = list(_conversations(rows, source, table, chat_key, prompts, settings.size))
     if not found:

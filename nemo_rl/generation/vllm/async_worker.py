@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from nemo_rl.config.schema import MasterConfig
@@ -13,6 +13,8 @@ from nemo_rl.utils.logging_setup import setup_worker_logging
 from nemo_rl.weight_sync.interfaces import Bucket
 
 logger = logging.getLogger(__name__)
+
+DEATH_NOTICED_S = 0.5
 
 
 class VllmAsyncWorker:
@@ -62,7 +64,7 @@ class VllmAsyncWorker:
     async def ping(self) -> None:
         """Raises EngineLost when vLLM's own process is gone."""
         if self.engine.errored:
-            raise EngineLost(f"the vLLM process of engine {self.state.replica} ended")
+            raise EngineLost(self._ended)
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationOutput]:
         """Sample every request to its end. Raises WeightSyncError while no complete weights are loaded."""
@@ -94,8 +96,27 @@ class VllmAsyncWorker:
             async for piece in self.engine.generate(prompt, parameters, sampling.engine_id):
                 sampling.append(piece, self.state.version)
         except EngineDeadError:
+            raise EngineLost(self._ended) from None
+
+    async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """The answer to a call to vLLM's process; vLLM leaves calls unanswered that were under way when it ended."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        answer = asyncio.ensure_future(call)
+        while not answer.done():
+            await asyncio.wait([answer], timeout=DEATH_NOTICED_S)
+            if self.engine.errored and not answer.done():
+                answer.cancel()
+                raise EngineLost(self._ended)
+        try:
+            return answer.result()
+        except EngineDeadError:
             # without vLLM's exception, which whoever receives this one would have to import vLLM for
-            raise EngineLost(f"the vLLM process of engine {self.state.replica} ended") from None
+            raise EngineLost(self._ended) from None
+
+    @property
+    def _ended(self) -> str:
+        return f"the vLLM process of engine {self.state.replica} ended"
 
     async def _await_weights(self) -> None:
         """While an update is under way new requests wait for it."""
@@ -108,26 +129,25 @@ class VllmAsyncWorker:
     async def abort(self, request_ids: Sequence[str]) -> None:
         """End these requests; each returns what it has, with FinishReason.ABORT."""
         wanted = [s for s in self.running if s.request.request_id in set(request_ids)]
-        await self.engine.abort([s.engine_id for s in wanted])
+        await self._ask(self.engine.abort([s.engine_id for s in wanted]))
 
     async def init_receiver(self, factory: str, settings: dict[str, Any]) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
-        await self.engine.init_weight_transfer_engine(
-            WeightTransferInitRequest(init_info={"factory": factory, "settings": settings})
-        )
+        request = WeightTransferInitRequest(init_info={"factory": factory, "settings": settings})
+        await self._ask(self.engine.init_weight_transfer_engine(request))
 
     async def begin_update(self, version: int) -> None:
         """Freeze the engine between two steps, with every token sampled so far handed out under its version."""
         self.weights_are_there.clear()
-        await self.engine.pause_generation(mode="keep", clear_cache=False)
+        await self._ask(self.engine.pause_generation(mode="keep", clear_cache=False))
         await self._hand_out()
         self.state.begin(version)
         # A request that waits for its first step was hashed with the old version: its prefix may be cached from it.
         fresh = [sampling for sampling in self.running if sampling.start_over_if_untouched()]
-        await self.engine.abort([sampling.engine_id for sampling in fresh])
-        await self.engine.collective_rpc("abandon_update")
-        await self.engine.start_weight_update()
+        await self._ask(self.engine.abort([sampling.engine_id for sampling in fresh]))
+        await self._ask(self.engine.collective_rpc("abandon_update"))
+        await self._ask(self.engine.start_weight_update())
 
     async def _hand_out(self) -> None:
         """vLLM answers the pause on the channel that brings tokens, after them: all are in the client's queue by now.
@@ -146,40 +166,40 @@ class VllmAsyncWorker:
         from nemo_rl.generation.vllm.receiver import update_info
 
         info = update_info(bucket, self.checksums, verify_only)
-        await self.engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+        await self._ask(self.engine.update_weights(WeightTransferUpdateRequest(update_info=info)))
         return len(bucket.entries)
 
     async def finish_update(self, version: int, *, recompute_cache: bool = False) -> None:
         """Weights are complete: go on. `recompute_cache` makes running requests compute their KV cache again."""
-        await self.engine.finish_weight_update()
+        await self._ask(self.engine.finish_weight_update())
         if recompute_cache or not self.running:
-            await self.engine.reset_prefix_cache(reset_running_requests=recompute_cache)
+            await self._ask(self.engine.reset_prefix_cache(reset_running_requests=recompute_cache))
         self.state.complete(version)
-        await self.engine.resume_generation()
+        await self._ask(self.engine.resume_generation())
         self.weights_are_there.set()
 
     async def fail_update(self, version: int, reason: str) -> None:
         """The sync broke off: requests fail with its reason, and none is taken until one completes."""
         self.state.fail(version, reason)
-        await self.engine.abort([sampling.engine_id for sampling in self.running])
+        await self._ask(self.engine.abort([sampling.engine_id for sampling in self.running]))
         self.weights_are_there.set()
 
     async def sleep(self) -> None:
         """Give device memory back. The weights need not survive: a sync precedes every use after training."""
         if self.can_sleep:
-            await self.engine.reset_prefix_cache()
-            await self.engine.sleep(level=2)
+            await self._ask(self.engine.reset_prefix_cache())
+            await self._ask(self.engine.sleep(level=2))
             self.state.version = None
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
         if self.can_sleep:
-            await self.engine.wake_up(tags=list(tags) if tags else None)
+            await self._ask(self.engine.wake_up(tags=list(tags) if tags else None))
 
     async def weights_version(self) -> int | None:
         return self.state.version
 
     async def fill_weights(self, value: float) -> None:
-        await self.engine.collective_rpc("fill_weights", args=(value,))
+        await self._ask(self.engine.collective_rpc("fill_weights", args=(value,)))
 
     async def shutdown(self) -> None:
         self.engine.shutdown()

@@ -38,6 +38,8 @@ def engine_arguments(
         "enable_prefix_caching": True,
         "skip_tokenizer_init": not generation.stop_strings,
         "logprobs_mode": "processed_logprobs",
+        # As the trainer does: logits are not rounded to the model's precision (policy/megatron/head.py).
+        "hf_overrides": {"head_dtype": "float32"},
         "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
         "worker_extension_cls": EXTENSION,
         "trust_remote_code": trust_remote_code,

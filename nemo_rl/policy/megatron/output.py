@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from nemo_rl.policy.megatron.head import float32_logits
 from nemo_rl.policy.megatron.vocab_logprobs import next_token_logprobs
 
 
@@ -38,14 +39,18 @@ def logprob_processor(
 ) -> torch.Tensor:
     """Log-probability of each needed next token, 0 elsewhere; float32 [rows, n]. hidden_states [n (/ tp), rows, h]."""
 
-    def project(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits, _ = output_layer(hidden, weight=output_weight)
+    def log_probability(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return next_token_logprobs(scale_logits(logits), targets, context.temperature, context.vocab_size)
 
     if config.sequence_parallel:
         # The output layer gathers the sequence itself, so that all positions go through it together.
-        whole = project(hidden_states, context.next_token_ids.transpose(0, 1)).transpose(0, 1)
+        logits, _ = output_layer(hidden_states, weight=output_weight)
+        whole = log_probability(logits, context.next_token_ids.transpose(0, 1)).transpose(0, 1)
         return torch.where(context.needed, whole, 0.0)
+
+    def project(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return log_probability(float32_logits(hidden, output_layer, output_weight), targets)
+
     index = context.needed.reshape(-1).nonzero()[:, 0]
     hidden = hidden_states.transpose(0, 1).flatten(0, 1)[index]
     targets = context.next_token_ids.reshape(-1)[index]

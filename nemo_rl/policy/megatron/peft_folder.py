@@ -102,8 +102,8 @@ def _peft_names(model: PolicyModel, name: str) -> dict[str, str]:
 def _fuse(names: Mapping[str, str], tensors: Mapping[str, torch.Tensor], name: str, config: Any) -> torch.Tensor:
     if missing := [file_name for file_name in names.values() if file_name not in tensors]:
         raise AdapterError(
-            f"it has no {missing[0]}; take that module out of policy.megatron_cfg.peft.target_modules "
-            "if the adapter was trained without it"
+            f"it has no {missing[0]}; if that module was not trained, take it out of "
+            "policy.megatron_cfg.peft.target_modules"
         )
     parts = {part: tensors[file_name] for part, file_name in names.items()}
     if ".linear_in." in name:
@@ -128,6 +128,6 @@ def fuse_qkv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, groups: int) -> 
 def _check_shape(whole: torch.Tensor, wanted: list[int], names: Mapping[str, str]) -> None:
     if list(whole.shape) != wanted:
         raise AdapterError(
-            f"{next(iter(names.values()))} gives a matrix of {list(whole.shape)} where the model needs {wanted}: "
-            "the adapter belongs to another base model"
+            f"{next(iter(names.values()))} gives a matrix of {list(whole.shape)} where the model needs {wanted}: the "
+            "adapter belongs to another base model"
         )

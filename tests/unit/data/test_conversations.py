@@ -111,6 +111,12 @@ def test_what_is_no_conversation_is_refused(tmp_path: Path, tokenizer: Any, mess
 
 
 def test_generated_tasks_teach_their_answers(tokenizer: Any) -> None:
-    settings = DatasetSettings(dataset_name="tiny_copy", size=3)
+    settings = DatasetSettings(dataset_name="tiny_max", size=3)
     conversations = load_conversations(settings, "messages", PromptBuilder(tokenizer, 0))
-    assert [c.messages[0]["content"] for c in conversations] == [c.messages[1]["content"] for c in conversations]
+    asked = [conversation.messages[0]["content"] for conversation in conversations]
+    assert [conversation.messages[1]["content"] for conversation in conversations] == [max(q.split()) for q in asked]
+
+
+def test_game_without_an_answer_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(DataError, match="has no answers to imitate"):
+        load_conversations(DatasetSettings(dataset_name="guess_number"), "messages", PromptBuilder(tokenizer, 0))

@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import MasterConfig
-from nemo_rl.generation.interfaces import FinishReason, GenerationOutput, GenerationRequest, SamplingSettings
+from nemo_rl.generation.interfaces import (
+    EngineLost,
+    FinishReason,
+    GenerationOutput,
+    GenerationRequest,
+    SamplingSettings,
+)
 from nemo_rl.generation.vllm.environment import engine_environment
 from nemo_rl.utils.tiny_model import resolve_model
 from nemo_rl.weight_sync.buckets import BucketStream
@@ -182,3 +189,25 @@ def test_an_aborted_request_returns_what_it_has(engine: Engine) -> None:
     assert output.finish_reason is FinishReason.ABORT
     assert 5 <= len(output.token_ids) < LENGTH
     assert len(output.logprobs) == len(output.token_ids)
+
+
+def test_calls_under_way_and_later_ones_say_that_vllms_process_is_gone(engine: Engine) -> None:
+    """Last, since no engine is left: vLLM itself would leave the call under way unanswered."""
+
+    async def scenario() -> None:
+        await engine.publish(10)
+        request_under_way = asyncio.ensure_future(engine.generate(request("lost")))
+        await engine.until(lambda: bool(engine.tokens_so_far()) and engine.tokens_so_far()[0] >= 5)
+        await engine.worker.begin_update(11)
+        buffer = engine.sender.buffer(0, 256)
+        never_sent = Bucket(11, 0, (), buffer.numel(), engine.sender.handle(0, buffer.numel()))
+        loading = asyncio.ensure_future(engine.worker.load_bucket(never_sent))
+        await asyncio.sleep(0.5)
+        for process in psutil.Process().children():
+            if process.cmdline()[0].startswith("VLLM::EngineCore"):
+                process.kill()
+        for call in (loading, request_under_way, engine.worker.ping()):
+            with pytest.raises(EngineLost, match="vLLM process of engine 0 ended"):
+                await call
+
+    engine.run(scenario())
