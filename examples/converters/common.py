@@ -1,0 +1,39 @@
+"""What the three converters share: their arguments and their last words."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+
+def run(description: str, source: str, convert: Callable[[argparse.Namespace], object], *, config: bool = False) -> int:
+    """Parse, convert, print what was written. `convert` returns a Conversion."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("source", type=Path, help=source)
+    parser.add_argument("output", type=Path, help="folder to write; must not exist or be empty")
+    parser.add_argument("--model", help="base model: folder or Hub id (default: the one in the configuration)")
+    parser.add_argument("--no-verify", action="store_true", help="do not compare log-probabilities afterwards")
+    if config:
+        parser.add_argument("--config", type=Path, required=True, help="configuration of the run to start from it")
+        parser.add_argument("overrides", nargs="*", help="overrides of the configuration, a.b=1")
+    done = convert(parser.parse_args())
+    print(f"wrote {done.output}:")
+    for name in done.files:
+        print(f"  {name}  {(done.output / name).stat().st_size:,} bytes")
+    if done.largest_difference is None:
+        print("not verified")
+    else:
+        mean, largest = done.mean_difference, done.largest_difference
+        print(f"verified: |difference| in log-probability is {mean:.2e} on average, at most {largest:.2e}")
+    return 0
+
+
+def base_model(arguments: argparse.Namespace, config: object) -> str:
+    """Folder or Hub id of the base."""
+    from nemo_rl.algorithms.data_setup import cache_folder
+    from nemo_rl.utils.tiny_model import resolve_model
+
+    return str(resolve_model(arguments.model or config.policy.model_name, cache_folder()))
