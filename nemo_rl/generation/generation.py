@@ -41,7 +41,13 @@ class Generation:
 
     def call(self, method: str, *args: Any, deadline_s: float = 600.0, **kwargs: Any) -> list[Any]:
         """The same call on every replica; results in replica order."""
-        return gather([getattr(a, method).remote(*args, **kwargs) for a in self.actors], f"engine.{method}", deadline_s)
+        calls = [getattr(actor, method).remote(*args, **kwargs) for actor in self.actors]
+        return gather(calls, f"engine.{method}", deadline_s, self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call each replica."""
+        return [f"engine {place['replica']} on {place['ip']}" for place in self.report]
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationOutput]:
         """Sample all requests; outputs in the order of the requests. Replicas get equal shares of expected tokens."""

@@ -69,7 +69,13 @@ class Policy:
 
     def call(self, method: str, *args: Any, deadline_s: float = STEP_DEADLINE_S) -> list[Any]:
         """The same call on every rank; results in rank order."""
-        return gather([getattr(w, method).remote(*args) for w in self.workers], f"policy.{method}", deadline_s)
+        calls = [getattr(worker, method).remote(*args) for worker in self.workers]
+        return gather(calls, f"policy.{method}", deadline_s, self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call each rank."""
+        return [f"policy rank {rank} on {node['ip']}" for rank, node in enumerate(self.nodes)]
 
     def train(self, batch: TrainBatch, loss: Loss) -> tuple[MetricSums, list[dict[str, float]]]:
         """`B / train_global_batch_size` optimizer steps over the rows in order.
@@ -83,7 +89,7 @@ class Policy:
             normalizer = Normalizer.of(rows.mask_BT)
             cut = cut_batch(rows, self.layout.dp, CuttingRule.from_config(self.config, self.layout, "train"))
             calls = self._per_rank("train", cut, rows, loss, normalizer)
-            replies = gather(calls, "policy.train", STEP_DEADLINE_S)
+            replies = gather(calls, "policy.train", STEP_DEADLINE_S, self.names)
             for place in self.reporters:
                 for part in replies[place.rank]["sums"]:
                     sums = sums.merge(part)

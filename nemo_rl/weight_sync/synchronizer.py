@@ -76,13 +76,14 @@ class WeightSynchronizer:
         deadline = self.config.deadline_s
         self.policy.call("begin_export", version, self.bucket_bytes, self.config.checksums, deadline_s=deadline)
         loading: list[Any] = []
+        names = self.generation.names + self.policy.names
         nbytes = tensors = buckets = 0
         while (bucket := self._next_bucket()) is not None:
-            gather(loading, "engine.load_bucket", deadline)
+            gather(loading, "engine.load_bucket", deadline, names)
             sending = [w.send_bucket.remote(bucket) for w in self.policy.workers]
             loading = self.generation.load_bucket(bucket, verify_only) + sending
             nbytes, tensors, buckets = nbytes + bucket.nbytes, tensors + len(bucket.entries), buckets + 1
-        gather(loading, "engine.load_bucket", deadline)
+        gather(loading, "engine.load_bucket", deadline, names)
         return nbytes, tensors, buckets
 
     def _next_bucket(self) -> Bucket | None:

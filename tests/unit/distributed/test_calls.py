@@ -76,13 +76,18 @@ def test_a_failure_is_not_kept_waiting_by_a_slow_worker(worker: ray.actor.ActorH
 
 
 def test_a_dead_worker_is_named_by_what_was_asked_of_it(worker: ray.actor.ActorHandle) -> None:
-    with pytest.raises(WorkerDied, match=r"policy\.train: a worker process ended \(.+\)"):
-        gather([worker.die.remote()], "policy.train", 30.0)
+    with pytest.raises(
+        WorkerDied, match=r"policy\.train: a worker process ended, that of rank 3 on 10\.0\.0\.7 \(.+\)"
+    ):
+        gather([worker.die.remote()], "policy.train", 30.0, ["rank 3 on 10.0.0.7"])
 
 
 def test_a_worker_that_does_not_answer_ends_the_wait(worker: ray.actor.ActorHandle) -> None:
-    with pytest.raises(WorkerTimeout, match=r"policy\.save: 1 of 1 workers gave no answer within 1 s"):
-        gather([worker.answer.remote(0, after=5.0)], "policy.save", 1.0)
+    other = ray.remote(Worker).options(num_cpus=0).remote()
+    calls = [other.answer.remote(0), worker.answer.remote(0, after=30.0)]
+    with pytest.raises(WorkerTimeout, match=r"policy\.save: 1 of 2 workers gave no answer within 3 s \(rank 1\)"):
+        gather(calls, "policy.save", 3.0, ["rank 0", "rank 1"])
+    ray.kill(other)
 
 
 def test_a_watched_call_that_fails_interrupts_any_wait_with_its_error(worker: ray.actor.ActorHandle) -> None:
