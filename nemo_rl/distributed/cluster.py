@@ -48,6 +48,8 @@ def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int, logs_to: Pat
         finally:
             ray.shutdown()
         return
+    # Ray would start a Python process for every core before anyone asks for one.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     folder = tempfile.mkdtemp(prefix="nrl-")  # short: unix socket paths below it are limited to 107 bytes
     ray.init(
         num_cpus=max(os.cpu_count() or 1, workers * cluster.cpus_per_worker + 2),

@@ -1,4 +1,4 @@
-"""From a checkpoint of a run to what others can open, and back; each conversion can check itself by log-probabilities."""
+"""From a checkpoint of a run to what others can open, and back; each can check itself by log-probabilities."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
