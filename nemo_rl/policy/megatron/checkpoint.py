@@ -4,11 +4,13 @@ Any parallel layout reads what any other wrote. The frozen base is not written: 
 """
 
 import logging
+import queue
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
 from torch.distributed.checkpoint.api import CheckpointException
@@ -33,11 +35,19 @@ _METADATA: dict[str, Any] = {  # always handed over as a copy: Megatron adds pro
 def save_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
     """Write the state of all ranks to `folder`. Collective."""
     folder.mkdir(parents=True, exist_ok=True)
+    _write_in_this_process()
     torch.distributed.barrier()
     state = _state(model, optimization, is_loading=False) | {"about": _about(model), "rng": _gather_rng()}
     # Rank 0's common part differs from other ranks' by design (param groups of its stage): no check that they agree.
     dist_checkpointing.save(state, str(folder), validate_access_integrity=False, content_metadata=dict(_METADATA))
     torch.distributed.barrier()
+
+
+def _write_in_this_process() -> None:
+    """Megatron's writer hands its results over through a manager process, which its asynchronous mode needs: one more
+    process per rank that imports everything and outlives a rank that is killed. Saving here is synchronous."""
+    if filesystem_async._results_queue is None:
+        filesystem_async._results_queue = queue.Queue()
 
 
 def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) -> None:
@@ -118,6 +128,8 @@ def _load_optimizer(optimization: Optimization, state: dict[Any, Any]) -> None:
     for index, part in enumerate(parts):
         own = state if len(parts) == 1 else state[index]
         if not isinstance(part, DistributedOptimizer):
+            if isinstance(part.optimizer, torch.optim.Adam):  # Megatron leaves a step count of zero out
+                own.get("optimizer", own)["state"].setdefault("common_step", torch.zeros(()))
             part.load_state_dict(own)
             continue
         moments = own.pop("param_state")

@@ -172,19 +172,31 @@ def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     return create
 
 
+_MATCHED_LINEARS = {
+    "HAVE_TE_COL_LINEAR": "TEColumnParallelLinear",
+    "HAVE_TE_LN_COL_LINEAR": "TELayerNormColumnParallelLinear",
+    "HAVE_TE_ROW_LINEAR": "TERowParallelLinear",
+}
+
+
 def teach_bridge_local_layers() -> None:
     """Tell Megatron-Bridge about layers that are not transformer-engine's. Call after importing megatron.bridge.
 
     Needed wherever the local layer spec is used: (1) the bridges of most families map only the norms that TE fuses
-    into the next linear; (2) without TE, grouped linears are None, which `peft.utils` takes for "TE is present";
-    (3) saving Hugging Face weights imports one predicate of modelopt, an optional package for quantisation.
+    into the next linear; (2) without TE, its linears are None or mocks, which `peft.utils` and `peft.module_matcher`
+    take for the real ones; (3) saving Hugging Face weights imports one predicate of modelopt, an optional package for
+    quantisation.
     """
+    import megatron.bridge.peft.module_matcher as matcher
     import megatron.bridge.peft.utils as peft_utils
     from megatron.bridge.models.conversion.mapping_registry import MegatronMappingRegistry
     from megatron.bridge.models.conversion.param_mapping import AutoMapping
 
     if peft_utils.TEColumnParallelGroupedLinear is None:
         peft_utils.HAVE_TE = False
+    for flag, linear in _MATCHED_LINEARS.items():
+        if not isinstance(getattr(matcher, linear), type):
+            setattr(matcher, flag, False)
     if importlib.util.find_spec("modelopt") is None:
         _provide_is_quantized()
     AutoMapping.register_module_type("LocalRMSNorm", "replicated")

@@ -7,6 +7,7 @@ parallel layout, switching adapters off for the reference policy, and the proof 
 import hashlib
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from megatron.bridge.peft.adapter_wrapper import AdapterWrapper
 from megatron.bridge.peft.lora import LoRA
 from megatron.bridge.peft.utils import wildcard_match
 from megatron.core import parallel_state
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import PeftConfig
@@ -31,7 +33,19 @@ class AdapterError(ValueError):
     """An adapter was asked for that could not be trained, exported or loaded."""
 
 
-def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
+class GlobalLayerLoRA(LoRA):
+    """Bridge's LoRA, whose patterns mean the model's layers. Bridge alone matches the names of a pipeline stage, which
+    counts its layers from 0: `*.layers.0.*` would pick one layer in every stage."""
+
+    first_layer = 0
+
+    def match(self, m: torch.nn.Module, name: str | None = None, prefix: str | None = None) -> tuple[str, str] | None:
+        prefix = prefix and re.sub(r"\blayers\.(\d+)", lambda n: f"layers.{int(n[1]) + self.first_layer}", prefix)
+        matched: tuple[str, str] | None = super().match(m, name, prefix)
+        return matched
+
+
+def build_lora(peft: PeftConfig, *, tied: bool) -> GlobalLayerLoRA | None:
     """The Bridge LoRA transform, or None when adapters are off.
 
     Empty `target_modules` means every linear of the transformer layers. The output layer is never in that default;
@@ -49,7 +63,7 @@ def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
         targets = list(DEFAULT_TARGETS)
     if tied:
         logger.info("the output layer is tied to the embedding and gets no adapter")
-    return LoRA(
+    return GlobalLayerLoRA(
         target_modules=targets,
         exclude_modules=[*peft.exclude_modules, "output_layer"] if not targets else [],
         dim=peft.dim,
@@ -61,7 +75,7 @@ def build_lora(peft: PeftConfig, *, tied: bool) -> LoRA | None:
     )
 
 
-def inject(lora: LoRA, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+def inject(lora: GlobalLayerLoRA, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
     """Freeze the chunks and give the targeted modules their adapters. Collective over the pipeline.
 
     Raises AdapterError if tensor parallelism cannot cut the rank, or if no stage has a module that is targeted.
@@ -72,6 +86,7 @@ def inject(lora: LoRA, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
             f"policy.megatron_cfg.peft.dim={lora.dim} must be a multiple of "
             f"policy.megatron_cfg.tensor_model_parallel_size={tp}: Megatron cuts A along its rank"
         )
+    lora.first_layer = get_transformer_layer_offset(get_model_config(chunks[0]))
     chunks = lora(chunks, training=True)
     adapted = sum(isinstance(module, AdapterWrapper) for chunk in chunks for module in chunk.modules())
     counts: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()

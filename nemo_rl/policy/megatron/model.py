@@ -75,6 +75,9 @@ def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) 
     )
     provider = bridge.to_megatron_provider(load_weights=True)
     dtype = torch_dtype(policy.precision)
+    vocab_size = int(bridge.hf_pretrained.config.vocab_size)
+    # Rows of zeros are added only where tensor parallelism could not cut the vocabulary otherwise.
+    provider.should_pad_vocab = vocab_size % policy.megatron_cfg.tensor_model_parallel_size != 0
     _configure_layout(provider, policy, dtype)
     _configure_kernels(provider, policy)
     lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
@@ -98,7 +101,7 @@ def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) 
     if lora is not None:
         adapters = AdapterSet(lora, [chunk.module for chunk in chunks])
         initialise_adapters(adapters, policy.megatron_cfg.peft, seed)
-    model = PolicyModel(bridge, chunks, adapters, int(bridge.hf_pretrained.config.vocab_size), dtype)
+    model = PolicyModel(bridge, chunks, adapters, vocab_size, dtype)
     if adapters is not None:
         adapters.check_exportable(bridge)
     return model

@@ -45,7 +45,7 @@ def logprob_processor(
     if config.sequence_parallel:
         # The output layer gathers the sequence itself, so that all positions go through it together.
         logits, _ = output_layer(hidden_states, weight=output_weight)
-        whole = log_probability(logits, context.next_token_ids.transpose(0, 1)).transpose(0, 1)
+        whole = log_probability(logits, context.next_token_ids.t().contiguous()).t()
         return torch.where(context.needed, whole, 0.0)
 
     def project(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
