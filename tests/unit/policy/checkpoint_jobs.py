@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from nemo_rl.policy.interfaces import TrainBatch
@@ -30,12 +31,15 @@ def uninterrupted(
     """Train `steps` steps, saving after `save_at`; what was saved and how it ended."""
     worker = build(place, model, overrides)
     replies, saved = [], None
+    if save_at == 0:
+        worker.save(folder)
     for step in range(steps):
         replies.append(train(worker, batch))
         if step + 1 == save_at:
             worker.save(folder)
             saved = shards(worker)
-    return {"saved": saved, "replies": replies, **_everything(worker)}
+    children = [child.name() for child in psutil.Process().children()]
+    return {"saved": saved, "replies": replies, "children": children, **_everything(worker)}
 
 
 def resumed(

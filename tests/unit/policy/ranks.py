@@ -80,7 +80,9 @@ class RankPool:
     def _start_one(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, self.folder / f"rank-process-{len(self.processes)}.log"))
+        process = context.Process(
+            target=_serve, args=(theirs, self.folder / f"rank-process-{len(self.processes)}.log"), daemon=True
+        )
         process.start()
         theirs.close()
         self.processes.append((process, ours))

@@ -128,6 +128,8 @@ def merge_by_hand(
 ) -> dict[str, torch.Tensor]:
     """Hugging Face weights W + scale B A from Megatron-named adapters; differentiable in the adapters."""
     config, weights = model.config, dict(model.state_dict())
+    if config.tie_word_embeddings:
+        del weights["lm_head.weight"]
     for name in [n for n in adapters if n.endswith(".linear_in.weight")]:
         a, b = adapters[name], adapters[name.replace("linear_in", "linear_out")]
         layer = f"model.layers.{name.split('.')[2]}"

@@ -27,6 +27,7 @@ def test_resumed_training_is_bit_for_bit_the_uninterrupted_one(pool, models, bat
     resumed = pool.run(world, checkpoint_jobs.resumed, *job, STEPS - SAVE_AT, str(tmp_path / "policy"), first=1)
     for a, b in zip(straight, resumed, strict=True):
         assert a["replies"][SAVE_AT:] == b["replies"], "loss, gradient norm, learning rate"
+        assert a["children"] == [], "a process that saving started would outlive a killed rank"
         assert a["replies"][0]["lr"] != a["replies"][-1]["lr"], "the schedule moves"
         assert a["optimizer"].keys() == b["optimizer"].keys()
         assert {"master", "exp_avg", "exp_avg_sq", "step"} == {key for _, _, key in a["optimizer"]}
@@ -86,6 +87,15 @@ def test_truncated_file_is_refused_with_the_folders_name(pool, models, saved_fol
 ])  # fmt: skip
 def test_checkpoint_of_another_training_is_refused(pool, models, saved_folder, overrides, words):
     assert words in pool.run(1, checkpoint_jobs.refused, str(models("qwen3")), overrides, str(saved_folder))[0]
+
+
+@pytest.mark.parametrize("settings", [[], BF16, DISTRIBUTED])
+def test_checkpoint_from_before_the_first_step_is_a_start_like_any_other(pool, models, batches, tmp_path, settings):
+    job = (str(models("qwen3")), [*SCHEDULE, *settings], batches("qwen3"))
+    straight = pool.run(1, checkpoint_jobs.uninterrupted, *job, 2, 0, str(tmp_path / "policy"))[0]
+    resumed = pool.run(1, checkpoint_jobs.resumed, *job, 2, str(tmp_path / "policy"))[0]
+    assert straight["replies"] == resumed["replies"]
+    assert [k for k, t in straight["optimizer"].items() if not torch.equal(t, resumed["optimizer"][k])] == []
 
 
 def test_folder_that_is_no_checkpoint_is_refused(pool, models, tmp_path):
