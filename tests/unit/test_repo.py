@@ -12,7 +12,8 @@ REPO = Path(__file__).parents[2]
 MOST_LINES = 600
 CODE = {".py", ".sh", ".cpp", ".cu", ".h"}
 # in pieces, so that this file does not hold what it looks for
-REGISTRY_HOSTS = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
+_HOSTS = (("py" + "pi", "org"), ("python" + "hosted", "org"), ("np" + "mjs", "org"))
+REGISTRY_HOSTS = [".".join(parts) for parts in _HOSTS]
 REGISTRY_HOSTS += [".".join(parts) for parts in (("pypi", "nvidia", "com"), ("download", "pytorch", "org"))]
 MACHINE_FOLDERS = ["/" + "/".join(parts) for parts in (("tmp", "wt"), ("work", "main"), ("work", "shared"), ("root",))]
 
