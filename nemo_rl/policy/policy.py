@@ -43,6 +43,7 @@ class Policy:
         ]
         self.parameters: dict[str, int] = {}
         self.nodes: list[dict[str, Any]] = []
+        self.rendezvous_file: Path | None = None
 
     def place(self) -> None:
         """Wait until every rank has its process, and learn where it is; begin importing there."""
@@ -57,6 +58,7 @@ class Policy:
             handle, path = tempfile.mkstemp(prefix="nemo_rl-rendezvous-")
             os.close(handle)
             os.unlink(path)
+            self.rendezvous_file = Path(path)
             rendezvous = f"file://{path}"
         else:
             port = gather([self.workers[0].open_store.remote()], "opening the policy's rendezvous", 60.0)[0]
@@ -138,3 +140,5 @@ class Policy:
         for worker in self.workers:
             ray.kill(worker)
         self.workers = []
+        if self.rendezvous_file is not None:
+            self.rendezvous_file.unlink(missing_ok=True)
