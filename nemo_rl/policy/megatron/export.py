@@ -19,9 +19,16 @@ def merged_weights(model: PolicyModel) -> Iterator[tuple[str, torch.Tensor]]:
     """
     if model.export_tasks is None:
         model.export_tasks = model.bridge.get_conversion_tasks(model.modules)
-    yield from model.bridge.export_hf_weights(
+    padded = {
+        task.mapping.hf_param
+        for task in model.export_tasks
+        if task.global_param_name.endswith(("word_embeddings.weight", "output_layer.weight"))
+    } | {"lm_head.weight"}
+    exported = model.bridge.export_hf_weights(
         model.modules, cpu=False, show_progress=False, conversion_tasks=model.export_tasks
     )
+    for name, tensor in exported:
+        yield name, tensor[: model.vocab_size] if name in padded else tensor
 
 
 def base_fingerprint(model: PolicyModel) -> str:
