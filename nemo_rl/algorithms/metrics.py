@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,6 +92,12 @@ class MetricSums:
             minima=dict(zip(layout.minima, -tensors.maxima[split:], strict=True)),
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes metrics travel as plain numbers: a pickled tensor of a Megatron process names Megatron's
+        own loader, and whoever reads it would have to import Megatron."""
+        tensors = self.to_tensors()
+        return _from_numbers, (self.layout, tensors.sums.tolist(), tensors.maxima.tolist())
+
     def to_host(self) -> "MetricSums":
         """The same metrics on the CPU, in two copies."""
         tensors = self.to_tensors()
@@ -103,6 +109,11 @@ class MetricSums:
         result = {name: float(total / weight) for name, (total, weight) in local.means.items() if weight > 0}
         extremes = {**local.maxima, **local.minima}
         return result | {name: float(value) for name, value in extremes.items() if not _is_empty(name, value, local)}
+
+
+def _from_numbers(layout: MetricLayout, sums: list[float], maxima: list[float]) -> MetricSums:
+    tensors = MetricTensors(torch.tensor(sums, dtype=torch.float64), torch.tensor(maxima, dtype=torch.float64))
+    return MetricSums.from_tensors(layout, tensors)
 
 
 def _masked_max(values: Tensor, mask: Tensor) -> Tensor:

@@ -108,8 +108,9 @@ class Policy:
 
     def _logprobs(self, batch: TrainBatch, reference: bool) -> torch.Tensor:
         cut = cut_batch(batch, self.layout.dp, CuttingRule.from_config(self.config, self.layout, "logprob"))
-        replies = gather(self._per_rank("logprobs", cut, batch, reference), "policy.logprobs", STEP_DEADLINE_S)
-        return cut.restore([replies[place.rank] for place in self.reporters], batch)
+        replies = gather(self._per_rank("logprob_arrays", cut, batch, reference), "policy.logprobs", STEP_DEADLINE_S)
+        parts = [[torch.tensor(array) for array in replies[place.rank]] for place in self.reporters]
+        return cut.restore(parts, batch)
 
     def _per_rank(self, method: str, cut: Cut, batch: TrainBatch, *args: Any) -> list[Any]:
         shares = [ray.put(cut.rows_of(dp, batch)) for dp in range(self.layout.dp)]

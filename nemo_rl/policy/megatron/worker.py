@@ -115,6 +115,10 @@ class MegatronPolicyWorker:
                 self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=True
             )
 
+    def logprob_arrays(self, micro_batches: Sequence[Any], reference: bool = False) -> list[Any]:
+        """`logprobs` as numpy arrays: pickled here, a tensor would make whoever reads it import Megatron."""
+        return [logprobs_BT.numpy() for logprobs_BT in self.logprobs(micro_batches, reference)]
+
     def open_sender(self, factory: str, settings: dict[str, Any]) -> None:
         """Make this rank's end of the weight transport: "module:function" with `settings`. Closes an earlier one."""
         import importlib
