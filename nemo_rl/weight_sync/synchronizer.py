@@ -10,24 +10,44 @@ from nemo_rl.config.schema import WeightSyncConfig
 from nemo_rl.distributed.calls import gather
 from nemo_rl.generation.generation import Generation
 from nemo_rl.policy.policy import Policy
+from nemo_rl.utils.timer import Timer
 from nemo_rl.weight_sync.interfaces import Bucket, WeightSyncError
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass
+class Moved:
+    """Counts of one pass over the weights, and the seconds that it waited for either side."""
+
+    nbytes: int = 0
+    tensors: int = 0
+    buckets: int = 0
+    export_seconds: float = 0.0
+    load_seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class SyncReport:
-    """What one synchronisation moved and how long it took."""
+    """What one synchronisation moved and how long it took.
+
+    `seconds` is all of it; `export_seconds` waited for the trainer to gather, merge and pack, `load_seconds` for the
+    engines to receive and load. What of the one is hidden behind the other is in neither.
+    """
 
     version: int
-    nbytes: int
-    tensors: int
-    buckets: int
+    moved: Moved
     seconds: float
     verified: bool
 
     def metrics(self) -> dict[str, float]:
-        return {"refit/bytes": float(self.nbytes), "refit/seconds": self.seconds, "refit/buckets": float(self.buckets)}
+        return {
+            "refit/bytes": float(self.moved.nbytes),
+            "refit/buckets": float(self.moved.buckets),
+            "refit/seconds": self.seconds,
+            "refit/export_seconds": self.moved.export_seconds,
+            "refit/load_seconds": self.moved.load_seconds,
+        }
 
 
 class WeightSynchronizer:
@@ -70,21 +90,28 @@ class WeightSynchronizer:
         except Exception as error:
             self.generation.fail_update(version, str(error))
             raise WeightSyncError(f"weight sync of version {version} failed: {error}") from error
-        return SyncReport(version, *moved, time.perf_counter() - start, verify)
+        return SyncReport(version, moved, time.perf_counter() - start, verify)
 
-    def _stream(self, version: int, verify_only: bool) -> tuple[int, int, int]:
+    def _stream(self, version: int, verify_only: bool) -> Moved:
         deadline = self.config.deadline_s
         self.policy.call("begin_export", version, self.bucket_bytes, self.config.checksums, deadline_s=deadline)
         loading: list[Any] = []
         names = self.generation.names + self.policy.names
-        nbytes = tensors = buckets = 0
-        while (bucket := self._next_bucket()) is not None:
-            gather(loading, "engine.load_bucket", deadline, names)
+        moved, timer = Moved(), Timer()
+        while True:
+            with timer("export"):
+                bucket = self._next_bucket()
+            with timer("load"):
+                gather(loading, "engine.load_bucket", deadline, names)
+            if bucket is None:
+                break
             sending = [w.send_bucket.remote(bucket) for w in self.policy.workers]
             loading = self.generation.load_bucket(bucket, verify_only) + sending
-            nbytes, tensors, buckets = nbytes + bucket.nbytes, tensors + len(bucket.entries), buckets + 1
-        gather(loading, "engine.load_bucket", deadline, names)
-        return nbytes, tensors, buckets
+            moved.nbytes, moved.buckets = moved.nbytes + bucket.nbytes, moved.buckets + 1
+            moved.tensors += len(bucket.entries)
+        seconds = timer.seconds()
+        moved.export_seconds, moved.load_seconds = seconds["export"], seconds["load"]
+        return moved
 
     def _next_bucket(self) -> Bucket | None:
         """All ranks produce the bucket together; its handles are those of every rank that serves an engine."""

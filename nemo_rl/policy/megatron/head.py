@@ -16,13 +16,18 @@ def float32_logits(hidden: torch.Tensor, output_layer: torch.nn.Module, weight: 
 
     An output layer that is more than a plain linear (one with an adapter) computes its logits itself.
     """
-    if not isinstance(output_layer, ColumnParallelLinear) or getattr(output_layer, "bias", None) is not None:
+    if not is_plain(output_layer):
         logits, _ = output_layer(hidden, weight=weight)
         return logits.float()
     used = output_layer.weight if weight is None else weight
     shared = copy_to_tensor_model_parallel_region(hidden)
     flat = _Float32Product.apply(shared.flatten(0, -2), used)
     return flat.view(*hidden.shape[:-1], -1)
+
+
+def is_plain(output_layer: torch.nn.Module) -> bool:
+    """Whether the layer is a linear without bias or adapter."""
+    return isinstance(output_layer, ColumnParallelLinear) and getattr(output_layer, "bias", None) is None
 
 
 class _Float32Product(torch.autograd.Function):

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch.utils.checkpoint import checkpoint
 
-from nemo_rl.policy.megatron.head import float32_logits
+from nemo_rl.policy.megatron.head import float32_logits, is_plain
 from nemo_rl.policy.megatron.vocab_logprobs import next_token_logprobs
 
 
@@ -42,15 +43,16 @@ def logprob_processor(
     def log_probability(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return next_token_logprobs(scale_logits(logits), targets, context.temperature, context.vocab_size)
 
-    if config.sequence_parallel:
-        # The output layer gathers the sequence itself, so that all positions go through it together.
-        logits, _ = output_layer(hidden_states, weight=output_weight)
-        whole = log_probability(logits, context.next_token_ids.t().contiguous()).t()
-        return torch.where(context.needed, whole, 0.0)
-
     def project(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return log_probability(float32_logits(hidden, output_layer, output_weight), targets)
 
+    if config.sequence_parallel and not is_plain(output_layer):
+        # Such a layer gathers the sequence itself, so that all positions go through it together.
+        logits, _ = output_layer(hidden_states, weight=output_weight)
+        whole = log_probability(logits, context.next_token_ids.t().contiguous()).t()
+        return torch.where(context.needed, whole, 0.0)
+    if config.sequence_parallel:
+        hidden_states = gather_from_sequence_parallel_region(hidden_states, tensor_parallel_output_grad=False)
     index = context.needed.reshape(-1).nonzero()[:, 0]
     hidden = hidden_states.transpose(0, 1).flatten(0, 1)[index]
     targets = context.next_token_ids.reshape(-1)[index]

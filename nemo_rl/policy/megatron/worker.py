@@ -160,6 +160,14 @@ class MegatronPolicyWorker:
         self.model.settle()
         return merge_retention(self.model) if self.model.adapters is not None else {}
 
+    def draw_adapters(self, seed: int) -> None:
+        """Replace the adapters by random ones, B not zero: for checks of the weight sync. Nothing without adapters."""
+        from nemo_rl.policy.megatron.lora import initialise_adapters
+
+        if self.model.adapters is not None:
+            drawn = self.config.policy.megatron_cfg.peft.model_copy(update={"lora_B_init_method": "xavier"})
+            initialise_adapters(self.model.adapters, drawn, seed)
+
     def base_fingerprint(self) -> str:
         """Not collective."""
         from nemo_rl.policy.megatron.export import base_fingerprint
