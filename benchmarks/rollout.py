@@ -32,12 +32,15 @@ def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any,
     from vllm.sampling_params import RequestOutputKind
 
     if variant == "ours":
-        from nemo_rl.config.schema import GenerationConfig
+        from nemo_rl.config.schema import MasterConfig
         from nemo_rl.generation.interfaces import GenerationRequest, SamplingSettings
         from nemo_rl.generation.vllm.engine_args import engine_arguments, sampling_params
 
-        vllm = {"gpu_memory_utilization": options.memory, "max_model_len": options.input + options.output}
-        config = GenerationConfig.model_validate({"vllm_cfg": vllm | {"precision": options.precision}})
+        vllm = {"gpu_memory_utilization": options.memory, "kv_cache_gb_cpu": 1.0}
+        policy = {"model_name": str(options.model), "precision": options.precision, "generation": {"vllm_cfg": vllm}}
+        policy["max_total_sequence_length"] = options.input + options.output
+        data = {"train": {"dataset_name": "tiny_copy"}}
+        config = MasterConfig.model_validate({"policy": policy, "data": data}).policy.generation
         arguments = engine_arguments(
             config, str(options.model), cpu=options.cpu, max_num_seqs=options.requests, seed=0,
             trust_remote_code=False, share_device=True,
@@ -100,6 +103,7 @@ def run(variant: str, options: argparse.Namespace) -> dict[str, Any]:
     ours, theirs = context.Pipe()
     process = context.Process(target=measure, args=(variant, options, theirs))
     process.start()
+    theirs.close()  # so that the end of the process is the end of the pipe
     try:
         if not ours.poll(options.deadline):
             raise TimeoutError(f"{variant} gave no result in {options.deadline} s")

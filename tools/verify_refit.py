@@ -103,7 +103,7 @@ def logprob_agreement(run: Run) -> dict[str, float]:
 
 def report(result: dict[str, Any], console: Console) -> None:
     lines = result["syncs"]
-    table = Table(title=f"{len(lines)} syncs, every tensor compared with the trainer's merge: equal")
+    table = Table(title=f"{len(lines)} syncs, all tensors equal to the merge")
     for title in ("", "median", "min", "max"):
         table.add_column(title, justify="left" if not title else "right")
     for name in lines[0]:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainedPolicyConfig
+from nemo_rl.config.schema import CheckpointingConfig, EngineConfig, MasterConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
+from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.data.settings import DatasetSettings, Record
 from nemo_rl.data.tokenizer import load_tokenizer, validate_model_folder
+from nemo_rl.utils.checkpoint_files import CheckpointError, megatron_checkpoint
 from nemo_rl.utils.tiny_model import resolve_model
 
 logger = logging.getLogger(__name__)
@@ -57,8 +59,21 @@ def load_model(policy: TrainedPolicyConfig) -> LoadedModel:
     return LoadedModel(path, config, tokenizer)
 
 
+def check_starting_points(checkpointing: CheckpointingConfig) -> None:
+    """DataError unless the adapter and the base that training is told to start from are there."""
+    adapter, base = checkpointing.adapter_path, checkpointing.pretrained_checkpoint
+    if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
+        raise DataError(f"checkpointing.adapter_path={adapter} is not a PEFT adapter: it has no adapter_config.json")
+    if base is not None:
+        try:
+            megatron_checkpoint(base)
+        except CheckpointError as error:
+            raise DataError(f"checkpointing.pretrained_checkpoint: {error}") from error
+
+
 def load_data(config: MasterConfig) -> RunData:
     """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
+    check_starting_points(config.checkpointing)
     model = load_model(config.policy)
     if config.debug.train_from_rollouts is not None:
         return RunData(model.path, model.config, model.tokenizer, [], [])

@@ -66,6 +66,25 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
+def megatron_checkpoint(path: Path | str) -> Path:
+    """The folder of one iteration of a distributed Megatron checkpoint: `path` itself, or the newest below it.
+
+    Raises CheckpointError if there is none.
+    """
+    path = Path(path)
+    if (path / "metadata.json").is_file():
+        return path
+    iterations = sorted(found.parent for found in path.glob("iter_*/metadata.json"))
+    tracker = path / "latest_checkpointed_iteration.txt"
+    if tracker.is_file() and (named := tracker.read_text().strip()).isdigit():
+        iterations = [folder for folder in iterations if folder.name == f"iter_{int(named):07d}"]
+    if not iterations:
+        raise CheckpointError(
+            f"{path} is no distributed Megatron checkpoint: it has neither metadata.json nor iter_*/metadata.json"
+        )
+    return iterations[-1]
+
+
 def load_info(path: Path | str) -> dict[str, Any]:
     """The training_info that was given to `CheckpointManager.finalize`, and its step."""
     path = Path(path)

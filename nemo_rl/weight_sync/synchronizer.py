@@ -31,17 +31,18 @@ class Moved:
 class SyncReport:
     """What one synchronisation moved and how long it took.
 
-    `seconds` is all of it; `export_seconds` waited for the trainer to gather, merge and pack, `load_seconds` for the
+    `seconds` is all of it but the comparison; `export_seconds` waited for the trainer to gather, merge and pack, `load_seconds` for the
     engines to receive and load. What of the one is hidden behind the other is in neither.
     """
 
     version: int
     moved: Moved
     seconds: float
-    verified: bool
+    verify_seconds: float | None
 
     def metrics(self) -> dict[str, float]:
-        return {
+        verified = {} if self.verify_seconds is None else {"refit/verify_seconds": self.verify_seconds}
+        return verified | {
             "refit/bytes": float(self.moved.nbytes),
             "refit/buckets": float(self.moved.buckets),
             "refit/seconds": self.seconds,
@@ -80,8 +81,10 @@ class WeightSynchronizer:
         try:
             self.generation.call("begin_update", version, deadline_s=self.config.deadline_s)
             moved = self._stream(version, verify_only=False)
+            before = time.perf_counter()
             if verify:
                 self._stream(version, verify_only=True)
+            verifying = time.perf_counter() - before
             self.generation.call(
                 "finish_update", version, recompute_cache=recompute_cache, deadline_s=self.config.deadline_s
             )
@@ -90,7 +93,8 @@ class WeightSynchronizer:
         except Exception as error:
             self.generation.fail_update(version, str(error))
             raise WeightSyncError(f"weight sync of version {version} failed: {error}") from error
-        return SyncReport(version, moved, time.perf_counter() - start, verify)
+        seconds = time.perf_counter() - start - verifying
+        return SyncReport(version, moved, seconds, verifying if verify else None)
 
     def _stream(self, version: int, verify_only: bool) -> Moved:
         deadline = self.config.deadline_s

@@ -26,6 +26,11 @@ class CheckpointingConfig(Section):
         pattern=r"^\d{2}:\d{2}:\d{2}:\d{2}$",
         description="Run time `DD:HH:MM:SS` after which the run saves and ends, for queues with a time limit.",
     )
+    pretrained_checkpoint: str | None = Field(
+        None,
+        description="Megatron-LM or Megatron-Bridge checkpoint that gives the base weights: its folder, or one "
+        "iteration of it; the folder of `policy.model_name` then only gives shape and tokenizer.",
+    )
     adapter_path: str | None = Field(
         None, description="Folder of a PEFT adapter that training starts from; null for new ones."
     )

@@ -56,7 +56,6 @@ REFUSED: dict[str, Refused] = {
     ),
     "loss_fn.use_cispo": Refused("CISPO is not built"),
     "loss_fn.positive_example_nll_weight": Refused("a supervised term is not built", off=(0, 0.0)),
-    "checkpointing.pretrained_checkpoint": Refused("the base is read from a Hugging Face folder or Hub id only"),
     "data.num_workers": Refused("texts are tokenised once, in the driver", any_value=True),
     "debug.save_rollouts_dir": Refused("every run keeps its rollouts in its run directory"),
     "logger.gpu_monitoring.flush_interval": Refused("samples are written with each step's metrics", any_value=True),

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from megatron.core.distributed import DistributedDataParallelConfig, finalize_mo
 from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import TrainedPolicyConfig
+from nemo_rl.policy.megatron.base_checkpoint import load_base
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
@@ -66,14 +68,17 @@ def torch_dtype(precision: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
 
-def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) -> PolicyModel:
-    """Load the weights of `model_path` into this rank's shard. Needs model-parallel groups; collective."""
+def build_policy_model(
+    policy: TrainedPolicyConfig, model_path: str, seed: int, base: Path | None = None
+) -> PolicyModel:
+    """Load the weights of `model_path`, or of the Megatron checkpoint `base`, into this rank's shard. Needs
+    model-parallel groups; collective."""
     if not has_transformer_engine():
         teach_bridge_local_layers()
     bridge = AutoBridge.from_hf_pretrained(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )
-    provider = bridge.to_megatron_provider(load_weights=True)
+    provider = bridge.to_megatron_provider(load_weights=base is None)
     dtype = torch_dtype(policy.precision)
     vocab_size = int(bridge.hf_pretrained.config.vocab_size)
     # Rows of zeros are added only where tensor parallelism could not cut the vocabulary otherwise.
@@ -81,6 +86,8 @@ def build_policy_model(policy: TrainedPolicyConfig, model_path: str, seed: int) 
     _configure_layout(provider, policy, dtype)
     _configure_kernels(provider, policy)
     lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
+    if base is not None:
+        provider.register_pre_wrap_hook(lambda chunks: load_base(chunks, base))
     if lora is not None:
         provider.register_pre_wrap_hook(lambda chunks: inject(lora, chunks))
     provider.finalize()

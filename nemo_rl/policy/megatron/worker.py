@@ -52,11 +52,14 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.offload import PolicyMemory
         from nemo_rl.policy.megatron.optimizer import build_optimization
         from nemo_rl.policy.megatron.reference import ReferenceKind, ReferencePolicy
+        from nemo_rl.utils.checkpoint_files import megatron_checkpoint
 
-        policy, seed = self.config.policy, self.config.seed
+        policy, seed, base = self.config.policy, self.config.seed, self.config.checkpointing.pretrained_checkpoint
         join_training_ranks(rendezvous, self.rank, self.world, self.store)
         initialise_parallel_state(policy, seed)
-        self.model = build_policy_model(policy, self.model_path, seed)
+        self.model = build_policy_model(
+            policy, self.model_path, seed, None if base is None else megatron_checkpoint(base)
+        )
         self._load_starting_adapters()
         self.optimization = build_optimization(self.model, policy)
         self.memory = PolicyMemory(self.model, self.optimization)

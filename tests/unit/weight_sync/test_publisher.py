@@ -34,7 +34,7 @@ class Synchronizer:
         if self.failures:
             self.failures -= 1
             raise WeightSyncError("weight sync of version 3 failed: layer 2 arrived damaged")
-        return SyncReport(version, Moved(8, 1, 1), 0.1, False)
+        return SyncReport(version, Moved(8, 1, 1), 0.1, None)
 
 
 def test_after_an_engine_was_replaced_both_ends_connect_and_the_sync_is_done_again() -> None:
