@@ -31,8 +31,8 @@ class Moved:
 class SyncReport:
     """What one synchronisation moved and how long it took.
 
-    `seconds` is all of it but the comparison; `export_seconds` waited for the trainer to gather, merge and pack, `load_seconds` for the
-    engines to receive and load. What of the one is hidden behind the other is in neither.
+    `seconds` is all of it but the comparison; `export_seconds` waited for the trainer to gather, merge and pack,
+    `load_seconds` for the engines to receive and load. What of the one is hidden behind the other is in neither.
     """
 
     version: int
