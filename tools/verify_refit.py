@@ -73,8 +73,9 @@ def random_data(config: MasterConfig) -> RunData:
 
 def verify(run: Run, syncs: int) -> dict[str, Any]:
     """Sync new adapters `syncs` times, each compared on the engine's side, then compare log-probabilities."""
+    base = run.policy.call("base_fingerprint")
     run.publisher.publish(0)
-    base, memory, lines = run.policy.call("base_fingerprint"), [], []
+    memory, lines = [], []
     for version in range(1, syncs + 1):
         run.publisher.training_phase()
         run.policy.call("draw_adapters", version)

@@ -5,6 +5,7 @@ own offloading moves only DDP buffers, which hold trainable parameters; with LoR
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -91,6 +92,7 @@ class PolicyMemory:
         if phase == "after_sync":
             self.base.park()
             self.trainable.park()
+            _free_scratch()
         torch.cuda.empty_cache()
 
     def onload(self) -> None:
@@ -100,6 +102,15 @@ class PolicyMemory:
         for part in (self.base, self.trainable, self.gradients, self.optimizer):
             part.unpark()
         torch.cuda.synchronize()
+
+
+def _free_scratch() -> None:
+    """Matrix products leave 128 MiB of scratch space behind, kept by torch and by transformer-engine for the next ones,
+    which make it again."""
+    torch._C._cuda_clearCublasWorkspaces()
+    gemm = sys.modules.get("transformer_engine.pytorch.cpp_extensions.gemm")
+    if gemm is not None:
+        gemm.get_cublas_workspace.cache_clear()
 
 
 def optimizer_tensors(optimization: Optimization) -> Iterator[torch.Tensor]:
