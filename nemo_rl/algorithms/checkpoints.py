@@ -69,6 +69,7 @@ def compatibility(config: TrainingConfig) -> dict[str, Any]:
     return {
         "policy.model_name": policy.model_name,
         "policy.precision": policy.precision,
+        "checkpointing.pretrained_checkpoint": config.checkpointing.pretrained_checkpoint,
         "policy.megatron_cfg.peft.enabled": peft.enabled,
         # Megatron knows the optimizer's parameter groups by these.
         "policy.megatron_cfg.optimizer.lr": policy.megatron_cfg.optimizer.lr,

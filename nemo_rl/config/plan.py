@@ -53,6 +53,8 @@ def model_lines(config: "TrainingConfig") -> Iterator[str]:
     megatron = config.policy.megatron_cfg
     peft, optimizer, scheduler = megatron.peft, megatron.optimizer, megatron.scheduler
     yield f"{config.policy.model_name} in {config.policy.precision}; master weights in {optimizer.params_dtype}"
+    if (base := config.checkpointing.pretrained_checkpoint) is not None:
+        yield f"base weights from the Megatron checkpoint {base}"
     if peft.enabled:
         where = ", ".join(peft.target_modules) or f"every linear module except {peft.exclude_modules or 'none'}"
         scale = f"{peft.alpha:g} / {peft.dim} = {peft.alpha / peft.dim:g}"

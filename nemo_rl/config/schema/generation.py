@@ -30,6 +30,7 @@ class VllmConfig(Section):
     )
     enforce_eager: bool = Field(False, description="Do not compile or capture graphs: faster start, slower generation.")
     kv_cache_gb_cpu: float = Field(1.0, gt=0, description="GiB of KV cache of each engine on CPU.")
+    env_vars: dict[str, str] | None = Field(None, description="Environment variables of the engines' processes.")
 
 
 class ResourcesConfig(Section):

@@ -4,7 +4,7 @@ from nemo_rl.config.schema import GenerationConfig
 
 
 def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
-    """Environment variables that vLLM reads at import."""
+    """Environment variables that vLLM reads at import; the configuration's own come last."""
     environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     if cpu:
         # The model lives in the engine's process, which for the async engine is a child: one process less to start.
@@ -17,4 +17,4 @@ def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, 
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if generation.vllm_cfg.enforce_eager:
             environment["TORCHDYNAMO_DISABLE"] = "1"
-    return environment
+    return environment | (generation.vllm_cfg.env_vars or {})
