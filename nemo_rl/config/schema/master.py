@@ -52,6 +52,10 @@ class MasterConfig(RootConfig):
     def has_engine(self) -> bool:
         return self.debug.train_from_rollouts is None
 
+    @property
+    def engine_works_meanwhile(self) -> bool:
+        return self.grpo.async_grpo.enabled
+
 
 class SFTMasterConfig(RootConfig):
     """Everything a supervised fine-tuning run needs to know."""

@@ -34,6 +34,11 @@ class RootConfig(Section):
             raise ValueError("\n".join(found))
         return self
 
+    @property
+    def engine_works_meanwhile(self) -> bool:
+        """Whether rollouts are generated while the policy trains, so that the two share a machine's cores."""
+        return False
+
 
 def default_tree(section: type[Section]) -> Tree:
     """Every key with its default, references unresolved."""

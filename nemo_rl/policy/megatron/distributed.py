@@ -8,17 +8,21 @@ import torch
 TIMEOUT = timedelta(minutes=10)
 
 
-def join_training_ranks(rendezvous: str, rank: int, world: int, store: torch.distributed.Store | None) -> None:
+def join_training_ranks(
+    rendezvous: str, rank: int, world: int, store: torch.distributed.Store | None, *, share_cores: bool = False
+) -> None:
     """Initialise torch.distributed for this rank.
 
-    `rendezvous` is "file://..." on one node, which opens no port, or "host:port" of the store that rank 0 serves.
+    `rendezvous` is "file://..." on one node, which opens no port, or "host:port" of the store that rank 0 serves. With
+    `share_cores`, on a CPU, half of the cores are left to engines: threads that wait for a core in the midst of a
+    matrix product hold up all others.
     """
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0")
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(0)
     else:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // (2 * world if share_cores else world)))
     if rendezvous.startswith("file://"):
         interface = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}[backend]
         os.environ.setdefault(interface, "lo")
