@@ -49,6 +49,8 @@ def start_workers(
         policy.started(policy.start())
         if generation is not None:
             generation.started()
+            tokens = [engine["kv_cache_blocks"] * engine["block_size"] for engine in generation.report]
+            logger.info("engine ready: room for %s tokens in each KV cache", f"{min(tokens):,}")
         yield Workers(policy, generation)
 
 

@@ -68,6 +68,13 @@ class Policy:
     def started(self, building: Sequence[Any]) -> None:
         reports = gather(building, "building the policy", START_DEADLINE_S)
         self.parameters = reports[0]
+        total, trained = self.parameters["total"], self.parameters["trainable"]
+        logger.info(
+            "policy ready: %s parameters a rank, %s of them trained (%.2g %%)",
+            f"{total:,}",
+            f"{trained:,}",
+            100 * trained / total,
+        )
 
     def call(self, method: str, *args: Any, deadline_s: float = STEP_DEADLINE_S) -> list[Any]:
         """The same call on every rank; results in rank order."""

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The refit verifier on the tiny model at tensor-parallel size 2: every tensor of every sync equal, log-probabilities too.
+# PYTHON names the interpreter (default: uv's); arguments are overrides.
+set -euo pipefail
+
+REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+OUT="${OUTPUT_DIR:-$REPO/tests/functional/output}/verify_refit"
+read -ra RUN <<<"${PYTHON:-uv run --project $REPO --no-sync python}"
+export PYTHONPATH="$REPO${PYTHONPATH:+:$PYTHONPATH}"
+rm -rf "$OUT"
+mkdir -p "$OUT"
+
+"${RUN[@]}" "$REPO/tools/verify_refit.py" --config "$REPO/examples/configs/grpo_tiny_cpu.yaml" --syncs 10 --json "$OUT/refit.json" \
+    cluster.gpus_per_node=2 policy.megatron_cfg.tensor_model_parallel_size=2 "$@"
+"${RUN[@]}" - "$OUT/refit.json" <<'CHECK'
+import json, sys
+result = json.load(open(sys.argv[1]))
+assert len(result["syncs"]) == 10 and result["base_unchanged"], result
+assert all(sync["refit/verify_seconds"] > 0 and sync["refit/weights_moved"] > 0.9 for sync in result["syncs"]), result
+assert result["agreement"]["mean_abs_logprob_error"] < 1e-5, result["agreement"]
+CHECK
