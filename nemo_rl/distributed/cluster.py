@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from nemo_rl.config.schema import ClusterConfig
+from nemo_rl.distributed.session_folder import session_folder
 
 logger = logging.getLogger(__name__)
 
@@ -50,25 +50,24 @@ def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int, logs_to: Pat
         return
     # Ray would start a Python process for every core before anyone asks for one.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    folder = tempfile.mkdtemp(prefix="nrl-")  # short: unix socket paths below it are limited to 107 bytes
-    ray.init(
-        num_cpus=max(os.cpu_count() or 1, workers * cluster.cpus_per_worker + 2),
-        num_gpus=gpus,
-        include_dashboard=False,
-        _node_ip_address=LOOPBACK,
-        _temp_dir=folder,
-        object_store_memory=_object_store_bytes(),
-        **common,
-    )
-    try:
-        yield
-    except BaseException:
-        if logs_to is not None:
-            _keep_worker_logs(Path(folder), logs_to)
-        raise
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    with session_folder() as folder:
+        ray.init(
+            num_cpus=max(os.cpu_count() or 1, workers * cluster.cpus_per_worker + 2),
+            num_gpus=gpus,
+            include_dashboard=False,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=str(folder),
+            object_store_memory=_object_store_bytes(),
+            **common,
+        )
+        try:
+            yield
+        except BaseException:
+            if logs_to is not None:
+                _keep_worker_logs(folder, logs_to)
+            raise
+        finally:
+            ray.shutdown()
 
 
 def _keep_worker_logs(session: Path, target: Path) -> None:
