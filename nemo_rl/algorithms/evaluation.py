@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from nemo_rl.algorithms.data_setup import LoadedModel, RunData, dataset_settings, load_model
+from nemo_rl.algorithms.data_setup import LoadedModel, RunData, check_starting_points, dataset_settings, load_model
 from nemo_rl.algorithms.pass_at_k import pass_at_k
 from nemo_rl.algorithms.setup import open_environments
 from nemo_rl.algorithms.validation import answer_metrics, describe, is_right
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 def evaluate(config: EvalMasterConfig) -> dict[str, float]:
     """Answer every problem, write samples.jsonl and metrics.json, return the metrics."""
     config = with_checkpoint_settings(config)
+    check_starting_points(config.checkpointing)
     model = load_model(config.policy)
     prompts = load_prompts(config, model)
     groups: list[RolloutGroup] = []
@@ -84,8 +85,10 @@ def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
         return config
     checkpoint = Path(config.eval.checkpoint)
     verify(checkpoint)
-    saved = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))["policy"]
+    run = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))
+    saved = run["policy"]
     tree = config.model_dump(mode="json")
+    tree["eval"]["pretrained_checkpoint"] = run["checkpointing"].get("pretrained_checkpoint")
     policy = tree["policy"]
     if policy["tokenizer"]["name"] == policy["model_name"]:
         policy["tokenizer"]["name"] = saved["tokenizer"]["name"]

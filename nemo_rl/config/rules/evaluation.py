@@ -14,6 +14,8 @@ def one_thing_is_evaluated(config: "EvalMasterConfig") -> Iterator[str]:
     evaluated = config.eval
     if evaluated.checkpoint is not None and evaluated.adapter_path is not None:
         yield "eval.checkpoint and eval.adapter_path exclude each other: a checkpoint has its own adapters"
+    if evaluated.pretrained_checkpoint is not None and evaluated.checkpoint is None:
+        yield "eval.pretrained_checkpoint is the base of eval.checkpoint, which is not set"
     if evaluated.adapter == "native" and evaluated.adapter_path is None:
         yield "eval.adapter=native needs eval.adapter_path; export a checkpoint's adapter to a PEFT folder first"
 

@@ -12,6 +12,11 @@ class EvalConfig(Section):
     checkpoint: str | None = Field(
         None, description="A checkpoint of a run (`.../step_N`): its model and adapters are evaluated, merged."
     )
+    pretrained_checkpoint: str | None = Field(
+        None,
+        description="Megatron checkpoint of the base that `checkpoint` was trained from; taken from the run's own "
+        "configuration.",
+    )
     adapter_path: str | None = Field(None, description="Folder of a PEFT adapter for `policy.model_name`.")
     adapter: Literal["merged", "native"] = Field(
         "merged",

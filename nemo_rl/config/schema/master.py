@@ -114,7 +114,8 @@ class EvalMasterConfig(RootConfig):
     @property
     def checkpointing(self) -> CheckpointingConfig:
         """Nothing is saved, and the trainer starts from no PEFT folder: such adapters are merged without it."""
-        return CheckpointingConfig.model_validate({"enabled": False})
+        base = self.eval.pretrained_checkpoint
+        return CheckpointingConfig.model_validate({"enabled": False, "pretrained_checkpoint": base})
 
 
 TrainingConfig = MasterConfig | SFTMasterConfig

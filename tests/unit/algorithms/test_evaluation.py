@@ -9,12 +9,14 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from nemo_rl.algorithms.evaluation import evaluate, evaluation_metrics
+from nemo_rl.algorithms.evaluation import evaluate, evaluation_metrics, with_checkpoint_settings
 from nemo_rl.config import load_config
+from nemo_rl.config.loader import resolved_yaml
 from nemo_rl.config.schema import EvalMasterConfig
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.experience.interfaces import Rollout, RolloutGroup
 from nemo_rl.generation.interfaces import FinishReason
+from nemo_rl.utils.checkpoint_files import write_manifest
 from nemo_rl.utils.tiny_model import make_tiny_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,6 +59,19 @@ def config(folder: Path, model: Path, *overrides: str) -> EvalMasterConfig:
         f"eval.save_path={folder}",
     ]
     return load_config(ROOT / "examples/configs/eval.yaml", [*settings, *overrides], EvalMasterConfig)
+
+
+def test_checkpoint_is_evaluated_on_the_base_that_it_was_trained_from(tmp_path: Path) -> None:
+    run = load_config(
+        ROOT / "examples/configs/grpo_tiny_cpu.yaml",
+        ["checkpointing.pretrained_checkpoint=somewhere", "policy.megatron_cfg.peft.dim=4"],
+    )
+    (tmp_path / "config.yaml").write_text(resolved_yaml(run))
+    write_manifest(tmp_path, 0)
+    found = with_checkpoint_settings(config(tmp_path / "eval", tmp_path, f"eval.checkpoint={tmp_path}"))
+    assert found.checkpointing.pretrained_checkpoint == "somewhere"
+    assert found.policy.model_name == "tiny-digits-qwen3"
+    assert found.policy.megatron_cfg.peft.dim == 4
 
 
 def adapted(folder: Path) -> tuple[Path, Path]:
