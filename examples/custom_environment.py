@@ -1,6 +1,6 @@
 """A reward function of your own: short answers that contain the ground truth.
 
-Use it with `env.my_task.entry_point=examples/custom_environment.py:short_and_right data.env_name=my_task`.
+Use it with `+env.my_task.entry_point=examples/custom_environment.py:short_and_right data.train.env_name=my_task`.
 """
 
 from collections.abc import Mapping

@@ -81,4 +81,8 @@ class KnownKeys:
         return parent in self.keys and self.keys[parent].is_mapping
 
     def suggestion(self, path: str) -> str:
+        """The nearest key, or how to add an environment of one's own."""
+        section, _, rest = path.partition(".")
+        if section == "env" and "env" in self.keys and rest.endswith(".entry_point"):
+            return f"; to add an environment write +{path}=..."
         return suggestion(path, self.keys)

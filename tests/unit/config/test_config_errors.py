@@ -172,6 +172,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("empty stop string", ('policy.generation.stop_strings=[""]',), "empty text"),
     # data, validation, checkpoints
     ("unknown environment", ("data.train.env_name=maths",), "maths is not an environment.*did you mean `math`"),
+    (
+        "new environment without +",
+        ("env.my_task.entry_point=a.py:b",),
+        r"to add an environment write \+env.my_task.entry_point",
+    ),
     ("environment without code", ("+env.mth.num_workers=2",), "env.mth needs an entry_point.*did you mean `env.math`"),
     ("unused environment", ("+env.mine.entry_point=a.b:c",), "env.mine is used by no dataset"),
     ("dataset without file", ("data.train.dataset_name=ResponseDataset",), "data.train.data_path is required"),
