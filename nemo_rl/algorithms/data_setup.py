@@ -71,10 +71,23 @@ def check_starting_points(checkpointing: CheckpointingConfig) -> None:
             raise DataError(f"checkpointing.pretrained_checkpoint: {error}") from error
 
 
+def check_layout_of_experts(config: TrainedPolicyConfig, model: Any) -> None:
+    """DataError where Megatron would refuse a model with experts only in its first training step."""
+    experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
+    megatron = config.megatron_cfg
+    if experts and megatron.tensor_model_parallel_size > 1 and not megatron.sequence_parallel:
+        raise DataError(
+            "policy.megatron_cfg.sequence_parallel must be true with tensor_model_parallel_size="
+            f"{megatron.tensor_model_parallel_size}: {config.model_name} has {experts} experts, which Megatron trains "
+            "under tensor parallelism only with it"
+        )
+
+
 def load_data(config: MasterConfig) -> RunData:
     """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
     check_starting_points(config.checkpointing)
     model = load_model(config.policy)
+    check_layout_of_experts(config.policy, model.config)
     if config.debug.train_from_rollouts is not None:
         return RunData(model.path, model.config, model.tokenizer, [], [])
     train, validation = _records(config)

@@ -66,8 +66,14 @@ def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) ->
         )
     except (Exception, CheckpointException) as error:  # torch's CheckpointException is not an Exception
         raise CheckpointError(f"{folder} is damaged: {_first_line(error)}") from error
+    try:
+        _load_optimizer(optimization, state["optimizer"])
+    except ValueError as error:
+        raise CheckpointError(
+            f"{folder} was saved at a layout that groups the optimizer's parameters otherwise, as experts under tensor "
+            "parallelism are; resume at the layout that saved it, or start from its adapters"
+        ) from error
     _copy_weights(model, state)
-    _load_optimizer(optimization, state["optimizer"])
     optimization.scheduler.load_state_dict(common["scheduler"])
     _restore_rng(common["rng"])
 

@@ -28,6 +28,7 @@ def install() -> None:
     _redirect_torch_cuda()
     _redirect_tensor_methods()
     _redirect_factories()
+    _accept_split_sizes_as_tensors()
     import megatron.core.tensor_parallel.random as random
 
     # The RNG tracker saves and restores generator states by these two functions around every sharded initialisation.
@@ -170,6 +171,20 @@ def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]
     create.__name__ = factory.__name__
     create.__wrapped__ = factory
     return create
+
+
+def _accept_split_sizes_as_tensors() -> None:
+    """The experts' token dispatcher turns split sizes into lists as it copies them off the GPU, and here leaves them
+    tensors."""
+    original = torch.distributed.all_to_all_single
+
+    def with_lists(output: torch.Tensor, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        for name in ("output_split_sizes", "input_split_sizes"):
+            if isinstance(kwargs.get(name), torch.Tensor):
+                kwargs[name] = kwargs[name].tolist()
+        return original(output, input, *args, **kwargs)
+
+    torch.distributed.all_to_all_single = with_lists
 
 
 _MATCHED_LINEARS = {

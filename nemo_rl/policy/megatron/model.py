@@ -126,6 +126,8 @@ def _configure_layout(provider: Any, policy: TrainedPolicyConfig, dtype: torch.d
     provider.pipeline_model_parallel_size = megatron.pipeline_model_parallel_size
     provider.context_parallel_size = megatron.context_parallel_size
     provider.expert_model_parallel_size = megatron.expert_model_parallel_size
+    # Megatron's default cuts experts like everything else; their adapters' gradients and merge are then wrong.
+    provider.expert_tensor_parallel_size = 1
     provider.sequence_parallel = megatron.sequence_parallel
     provider.num_layers_in_first_pipeline_stage = megatron.num_layers_in_first_pipeline_stage
     provider.num_layers_in_last_pipeline_stage = megatron.num_layers_in_last_pipeline_stage
@@ -191,7 +193,7 @@ def initialise_parallel_state(policy: TrainedPolicyConfig, seed: int) -> None:
         pipeline_model_parallel_size=megatron.pipeline_model_parallel_size,
         context_parallel_size=megatron.context_parallel_size,
         expert_model_parallel_size=megatron.expert_model_parallel_size,
-        expert_tensor_parallel_size=1 if megatron.expert_model_parallel_size > 1 else None,
+        expert_tensor_parallel_size=1,
     )
     torch.manual_seed(seed)
     model_parallel_cuda_manual_seed(seed)

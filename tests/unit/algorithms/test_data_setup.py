@@ -1,12 +1,17 @@
 """What a run starts from is checked before any worker is."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nemo_rl.algorithms.data_setup import check_starting_points
+from nemo_rl.algorithms.data_setup import check_layout_of_experts, check_starting_points
+from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import CheckpointingConfig
 from nemo_rl.data.errors import DataError
+
+CONFIG = Path(__file__).parents[3] / "examples/configs/grpo_tiny_cpu.yaml"
 
 
 @pytest.mark.parametrize(("key", "complaint"), [
@@ -22,3 +27,17 @@ def test_starting_points_that_are_there_pass(tmp_path: Path) -> None:
     (tmp_path / "iter_0000001").mkdir()
     (tmp_path / "iter_0000001" / "metadata.json").write_text("{}")
     check_starting_points(CheckpointingConfig(adapter_path=str(tmp_path), pretrained_checkpoint=str(tmp_path)))
+
+
+@pytest.mark.parametrize(("experts", "tp", "sequence_parallel", "refused"), [
+    (8, 2, False, True), (8, 2, True, False), (8, 1, False, False), (None, 2, False, False),
+])  # fmt: skip
+def test_experts_under_tensor_parallelism_need_sequence_parallelism(
+    experts: int | None, tp: int, sequence_parallel: bool, refused: bool
+) -> None:
+    layout = [f"policy.megatron_cfg.tensor_model_parallel_size={tp}", "cluster.gpus_per_node=2"]
+    layout.append(f"policy.megatron_cfg.sequence_parallel={sequence_parallel}")
+    policy = load_config(CONFIG, layout).policy
+    model = SimpleNamespace(num_experts=experts)
+    with pytest.raises(DataError, match="sequence_parallel must be true") if refused else nullcontext():
+        check_layout_of_experts(policy, model)

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConf
 
 from nemo_rl.policy.interfaces import TrainBatch
 from nemo_rl.utils.tiny_model import SIZE, make_tiny_model, make_tiny_tokenizer
-from tests.unit.policy.jobs import MEGATRON, build, logprobs, shards, train
+from tests.unit.policy.jobs import MEGATRON, PEFT, build, logprobs, shards, train
 from tests.unit.policy.layouts import LAYOUTS, TEMPERATURE
 from tests.unit.policy.ranks import Place, RankFailure, RankPool
 from tests.unit.policy.reference import (
@@ -27,11 +27,14 @@ ARCHITECTURES = {
     "qwen2": "Qwen2 (QKV bias, tied embeddings)",
     "qwen3": "Qwen3 (QK norm)",
     "qwen3_moe": "Qwen3-MoE (8 experts, 2 active)",
+    "qwen3_moe_attention": "Qwen3-MoE, LoRA on attention only",
     "gemma3": "Gemma 3",
 }
 MATRIX_LAYOUTS: dict[str, tuple[int, list[str]]] = LAYOUTS | {
     "ep2": (2, [f"{MEGATRON}.expert_model_parallel_size=2"]),
+    "tp2-sp-ep2": (2, [*LAYOUTS["tp2-sp"][1], f"{MEGATRON}.expert_model_parallel_size=2"]),
 }
+SETTINGS = {"qwen3_moe_attention": [f"{PEFT}.target_modules=[linear_qkv,linear_proj]"]}
 COLUMNS = ("forward", "gradient", "adapter export", "reload")
 
 
@@ -51,7 +54,7 @@ def make_architecture(name: str, folder: Path) -> str:
         model: Any = make_tiny_model(path, architecture=name, tie=name == "qwen2")
     else:
         common = {"vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "rms_norm_eps": 1e-6}
-        if name == "qwen3_moe":
+        if name.startswith("qwen3_moe"):
             experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
             model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **SIZE, **experts, tie_word_embeddings=False))
         else:
@@ -82,7 +85,7 @@ def visit(place: Place, model: str, overrides: Sequence[str], batch: TrainBatch,
 
 def reload(place: Place, model: str, overrides: Sequence[str], folder: str) -> dict[str, Any]:
     worker = build(place, model, [*overrides, "grpo.seed=999"])
-    worker.load(f"{folder}/policy")
+    worker.load_weights(f"{folder}/policy")
     return shards(worker)
 
 
@@ -108,15 +111,16 @@ class Matrix:
         from peft import PeftModel
 
         world, overrides = MATRIX_LAYOUTS[layout]
-        settings, folder = [TEMPERATURE, *overrides], self.folder / f"{architecture}-{layout}"
+        basics = [TEMPERATURE, *SETTINGS.get(architecture, [])]
+        settings, folder = [*basics, *overrides], self.folder / f"{architecture}-{layout}"
         if architecture not in self.batches:
-            live = self.pool.run(1, start, model, [TEMPERATURE], make_batch())[0]
+            live = self.pool.run(1, start, model, basics, make_batch())[0]
             self.batches[architecture] = with_noisy_logprobs(make_batch(), live)
         batch = self.batches[architecture]
         report = self.pool.run(world, visit, model, settings, batch, str(folder))
         gradients = assemble([r["gradients"] for r in report])
         reference = self.gradients.setdefault(architecture, gradients)  # the first layout is one rank
-        loaded = assemble(self.pool.run(1, reload, model, [TEMPERATURE], str(folder)))
+        loaded = assemble(self.pool.run(1, reload, model, basics, str(folder)))
         live = whole_logprobs([r["live"] for r in report])
         base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         merged = AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32)

@@ -108,6 +108,8 @@ def _serve(connection: Connection, log: Path) -> None:
             job, place, args = pickle.loads(connection.recv_bytes())
         except EOFError:
             return
+        for name in [name for name in os.environ if name.startswith("NVTE_")]:
+            del os.environ[name]  # Megatron sets them per model and refuses another model's
         try:
             reply = pickle.dumps((None, job(place, *args)))
         except BaseException:  # torch has one for checkpoints that is no Exception
