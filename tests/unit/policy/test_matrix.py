@@ -32,6 +32,7 @@ def test_adapters_on_experts_that_would_never_reach_the_engine_are_refused(matri
 
 def test_page_has_every_cell_and_none_that_is_wrong():
     rows = re.findall(r"^\| (.+?) \| ([a-z0-9-]+) \| (.+) \|$", PAGE.read_text(), flags=re.MULTILINE)
+    rows = [row for row in rows if row[0] != "architecture"]
     found = {(architecture, layout) for architecture, layout, _ in rows}
     expected = {
         (title, layout)
