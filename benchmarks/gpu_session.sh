@@ -15,6 +15,7 @@ OUT="${1:?folder for the results}"
 shift
 WANTED=("$@")
 MODELS="$(mktemp -d)"
+FAILED=0
 mkdir -p "$OUT"
 OUT="$(cd "$OUT" && pwd)"
 
@@ -41,6 +42,7 @@ job() { # NAME SECONDS COMMAND...; @SHAPE stands for a folder with random weight
     start=$SECONDS
     timeout --kill-after=10 "$seconds" "${command[@]}" >"$OUT/$name.log" 2>&1
     status=$?
+    [[ $status -eq 0 ]] || FAILED=$((FAILED + 1))
     printf '%-12s exit %d after %d s\n' "$name" "$status" $((SECONDS - start))
     tail -n "${TAIL:-15}" "$OUT/$name.log"
 }
@@ -84,4 +86,4 @@ learn learn_full 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.enabled=fal
 refit refit8 500 qwen3-8b 5
 step step8 500 qwen3-8b --steps 4 --memory 0.4 --micro-batch-tokens 16384 --logits-chunk 4096 --recompute
 rm -rf "$MODELS"
-exit 0
+exit $((FAILED > 0))

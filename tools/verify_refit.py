@@ -13,6 +13,8 @@ import random
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ ALWAYS = (
     "weight_sync.measure_every=1",
     "checkpointing.enabled=false",
     "grpo.async_grpo.enabled=false",
+    "grpo.async_grpo.in_flight_weight_updates=false",
+    "grpo.async_grpo.recompute_kv_cache_after_weight_updates=false",
 )
 LIMITS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.05}
 PROMPTS, PROMPT_TOKENS, ANSWER_TOKENS = 16, 16, 32
@@ -48,7 +52,7 @@ PROMPTS, PROMPT_TOKENS, ANSWER_TOKENS = 16, 16, 32
 class NoReward:
     """The engine's answers are only scored by the trainer."""
 
-    def step(self, batch: list[EnvironmentInput]) -> list[EnvironmentOutput]:
+    def step(self, batch: Sequence[EnvironmentInput]) -> list[EnvironmentOutput]:
         return [EnvironmentOutput(reward=0.0) for _ in batch]
 
     def close(self) -> None: ...
@@ -71,7 +75,7 @@ def random_data(config: MasterConfig) -> RunData:
     return RunData(model.path, model.config, model.tokenizer, prompts, [])
 
 
-def verify(run: Run, syncs: int) -> dict[str, Any]:
+def verify(run: Run, prompts: Sequence[Prompt], syncs: int) -> dict[str, Any]:
     """Sync new adapters `syncs` times, each compared on the engine's side, then compare log-probabilities."""
     base = run.policy.call("base_fingerprint")
     run.publisher.publish(0)
@@ -81,7 +85,7 @@ def verify(run: Run, syncs: int) -> dict[str, Any]:
         run.policy.call("draw_adapters", version)
         lines.append(run.publisher.publish(version))
         memory.append(run.policy.call("memory_gib"))
-    agreement = logprob_agreement(run)
+    agreement = logprob_agreement(run, prompts)
     return {
         "syncs": lines,
         "policy_memory_gib": {"first": memory[0], "last": memory[-1]},
@@ -91,11 +95,13 @@ def verify(run: Run, syncs: int) -> dict[str, Any]:
     }
 
 
-def logprob_agreement(run: Run) -> dict[str, float]:
+def logprob_agreement(run: Run, prompts: Sequence[Prompt]) -> dict[str, float]:
+    """The engine answers the prompts, the trainer scores the answers."""
     assert run.runner is not None
-    prompts = random_data(run.config).train[:PROMPTS]
     ids = [prompt.prompt_id for prompt in prompts]
-    rollouts = flatten(run.runner.run(prompts, ids, 1, rollout_settings(run.config)))
+    settings = rollout_settings(run.config)
+    settings = replace(settings, max_new_tokens=min(settings.max_new_tokens, ANSWER_TOKENS))
+    rollouts = flatten(run.runner.run(prompts, ids, 1, settings))
     count = len(rollouts)
     batch = train_batch(rollouts, torch.zeros(count), torch.ones(count, dtype=torch.bool))
     run.publisher.training_phase()
@@ -130,11 +136,14 @@ def main() -> int:
     setup_driver_logging(Console(stderr=True))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            config = load_config(options.config, [*options.overrides, *ALWAYS, f"logger.log_dir={folder}"])
+            config: MasterConfig = load_config(
+                options.config, [*options.overrides, *ALWAYS, f"logger.log_dir={folder}"]
+            )
             limit = LIMITS[config.policy.precision]
             environments: dict[str, Environment] = {"none": NoReward()}
-            with grpo_run(config, random_data(config), environments) as run:
-                result = verify(run, options.syncs)
+            data = random_data(config)
+            with grpo_run(config, data, environments) as run:
+                result = verify(run, data.train[:PROMPTS], options.syncs)
         except (ConfigError, DataError, WeightSyncError) as error:
             console.print(f"[bold red]error:[/] {error}")
             return 2 if not isinstance(error, WeightSyncError) else 1

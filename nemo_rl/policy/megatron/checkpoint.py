@@ -69,6 +69,8 @@ def load_policy(model: PolicyModel, optimization: Optimization, folder: Path) ->
     try:
         _load_optimizer(optimization, state["optimizer"])
     except ValueError as error:
+        if "parameter group" not in str(error):
+            raise
         raise CheckpointError(
             f"{folder} was saved at a layout that groups the optimizer's parameters otherwise, as experts under tensor "
             "parallelism are; resume at the layout that saved it, or start from its adapters"
