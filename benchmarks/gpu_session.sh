@@ -70,7 +70,7 @@ learn() { # NAME SECONDS KEY=VALUE...
 FAST=(--memory 0.5 --micro-batch-tokens 65536 --logits-chunk 16384)
 job offload 120 $PYTHON -m pytest -q -p no:cacheprovider tests/gpu/test_offload.py
 step step06 260 qwen3-0.6b --steps 6 "${FAST[@]}"
-step step06_one 150 qwen3-0.6b --steps 6 "${FAST[@]}" --one-process
+step step06_apart 150 qwen3-0.6b --steps 6 "${FAST[@]}" --core-apart
 job rollout06 260 $PYTHON benchmarks/rollout.py @qwen3-0.6b --json "$OUT/rollout06.json"
 refit refit06 200 qwen3-0.6b 50
 job train06 150 $PYTHON benchmarks/train_step.py @qwen3-0.6b --variants 65536:16384 --profile "$OUT/train06.txt" --json "$OUT/train06.json"

@@ -81,7 +81,7 @@ def configuration(options: argparse.Namespace, folder: str) -> MasterConfig:
                         "gpu_memory_utilization": options.memory,
                         "enforce_eager": options.eager,
                         "kv_cache_gb_cpu": 1.0,
-                        "env_vars": {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} if options.one_process else None,
+                        "env_vars": {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if options.core_apart else None,
                     },
                 },
             },
@@ -181,7 +181,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--logits-chunk", type=int, default=None)
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--eager", action="store_true")
-    parser.add_argument("--one-process", action="store_true", help="vLLM's engine core in the actor's own process")
+    parser.add_argument("--core-apart", action="store_true", help="vLLM's engine core in a process of its own")
     parser.add_argument("--seed-per-sample", action="store_true")
     parser.add_argument("--no-checksums", dest="checksums", action="store_false")
     parser.add_argument("--verify-every", type=int, default=0)

@@ -5,7 +5,8 @@ python benchmarks/rollout.py MODEL_FOLDER --requests 512 --input 64 --output 256
 bare        vLLM's defaults, random weights, no log-probabilities: what the GPU and vLLM give at best
 logprobs    the same with the sampled token's log-probability
 float32     the same with float32 logits
-ours        what a run uses (nemo_rl/generation/vllm/engine_args.py), without Ray
+ours        what a run uses (nemo_rl/generation/vllm/engine_args.py), without Ray: vLLM's core in the same process
+apart       the same with vLLM's core in a process of its own, as the variants above have it
 """
 
 import argparse
@@ -23,7 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-VARIANTS = ("bare", "logprobs", "float32", "ours")
+VARIANTS = ("bare", "logprobs", "float32", "ours", "apart")
 
 
 def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -31,7 +32,7 @@ def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any,
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    if variant == "ours":
+    if variant in ("ours", "apart"):
         from nemo_rl.config.schema import MasterConfig
         from nemo_rl.generation.interfaces import GenerationRequest, SamplingSettings
         from nemo_rl.generation.vllm.engine_args import engine_arguments, sampling_params
@@ -73,8 +74,7 @@ def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any,
 
 def measure(variant: str, options: argparse.Namespace, connection: Any) -> None:
     """In a process of its own: one warm-up batch, then the timed ones."""
-    if options.profile:
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if variant == "ours" else "1"
     engine, sampling = engine_and_sampling(variant, options)
     draw = random.Random(1)
 
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--deadline", type=float, default=240.0, help="seconds for one variant")
-    parser.add_argument("--profile", type=Path, help="vLLM in one process; write Python's profile of one more batch")
+    parser.add_argument("--profile", type=Path, help="write Python's profile of one more batch, of this process")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = {variant: run(variant, options) for variant in options.variants.split(",")}

@@ -12,9 +12,8 @@ _SPELLINGS = {
     "bf16": "bfloat16",
     "fp32": "float32",
     "float": "float32",
-    "fp16": "bfloat16",
-    "float16": "bfloat16",
-    "half": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
 }
 _HINTS = {
     "policy.megatron_cfg.peft.lora_dtype": (

@@ -9,7 +9,7 @@ from nemo_rl.config.schema.section import Section, derived, group
 
 class VllmConfig(Section):
     async_engine: bool = Field(False, description="Feed the engine one request at a time; asynchronous GRPO needs it.")
-    precision: Literal["bfloat16", "float32"] = derived(
+    precision: Literal["bfloat16", "float16", "float32"] = derived(
         "${policy.precision}", description="Number format of the engine's weights and activations."
     )
     kv_cache_dtype: Literal["auto", "bfloat16"] = Field(

@@ -88,7 +88,7 @@ class MegatronConfig(Section):
     num_layers_in_last_pipeline_stage: int | None = Field(
         None, ge=1, description="Layers of the last stage; null is even."
     )
-    pipeline_dtype: Literal["bfloat16", "float32"] = derived(
+    pipeline_dtype: Literal["bfloat16", "float16", "float32"] = derived(
         "${policy.precision}", description="Number format of what travels between stages."
     )
     sequence_parallel: bool = Field(

@@ -5,11 +5,13 @@ from nemo_rl.config.schema import GenerationConfig
 
 def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
     """Environment variables that vLLM reads at import; the configuration's own come last."""
-    environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-    if cpu:
-        # The model lives in the engine's process, which for the async engine is a child: one process less to start.
-        # On a GPU a second one keeps the device busy while outputs are handled.
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    # vLLM's core runs in the engine's own process: to a second one every step's log-probabilities would travel as one
+    # small message per sequence (docs/guides/gpu.md). An async engine has a second one on GPUs all the same.
+    environment = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    }
     if generation.vllm_cfg.async_engine:
         # One engine step's outputs are handed to their requests without a pause: weight updates rely on it.
         environment["VLLM_V1_OUTPUT_PROC_CHUNK_SIZE"] = str(1 << 30)

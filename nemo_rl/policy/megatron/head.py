@@ -25,9 +25,24 @@ def float32_logits(hidden: torch.Tensor, output_layer: torch.nn.Module, weight: 
     return flat.view(*hidden.shape[:-1], -1)
 
 
+def frozen_weight(output_layer: torch.nn.Module, weight: torch.Tensor | None) -> torch.Tensor | None:
+    """The weight of a plain output layer that does not train, else None; `weight` is that of a tied embedding."""
+    if not is_plain(output_layer):
+        return None
+    used: torch.Tensor = output_layer.weight if weight is None else weight  # type: ignore[assignment]
+    return None if used.requires_grad else used
+
+
 def is_plain(output_layer: torch.nn.Module) -> bool:
     """Whether the layer is a linear without bias or adapter."""
     return isinstance(output_layer, ColumnParallelLinear) and getattr(output_layer, "bias", None) is None
+
+
+def float32_product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """hidden [n, h] x weight [V, h]^T -> float32 [n, V]."""
+    if hidden.is_cuda and hidden.dtype is not torch.float32:
+        return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+    return torch.mm(hidden.float(), weight.t().float())
 
 
 class _Float32Product(torch.autograd.Function):
@@ -36,9 +51,7 @@ class _Float32Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(hidden, weight)
-        if hidden.is_cuda and hidden.dtype is not torch.float32:
-            return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
-        return torch.mm(hidden.float(), weight.t().float())
+        return float32_product(hidden, weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:

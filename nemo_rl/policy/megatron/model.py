@@ -65,7 +65,7 @@ class PolicyModel:
 
 
 def torch_dtype(precision: str) -> torch.dtype:
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
 
 
 def build_policy_model(
@@ -94,7 +94,7 @@ def build_policy_model(
     chunks = provider.provide_distributed_model(
         ddp_config=_ddp_config(policy),
         bf16=dtype is torch.bfloat16,
-        fp16=False,
+        fp16=dtype is torch.float16,
         mixed_precision_wrapper=None,
         data_parallel_random_init=False,
     )
@@ -132,7 +132,7 @@ def _configure_layout(provider: Any, policy: TrainedPolicyConfig, dtype: torch.d
     provider.num_layers_in_first_pipeline_stage = megatron.num_layers_in_first_pipeline_stage
     provider.num_layers_in_last_pipeline_stage = megatron.num_layers_in_last_pipeline_stage
     provider.params_dtype = provider.pipeline_dtype = provider.autocast_dtype = dtype
-    provider.bf16, provider.fp16 = dtype is torch.bfloat16, False
+    provider.bf16, provider.fp16 = dtype is torch.bfloat16, dtype is torch.float16
     provider.variable_seq_lengths = megatron.pipeline_model_parallel_size > 1
     # Megatron refuses the default (allgather) with rows of varying length, even for a model without experts.
     provider.moe_token_dispatcher_type = "alltoall"

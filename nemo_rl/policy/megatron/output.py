@@ -1,8 +1,9 @@
 """From the last stage's hidden states to next-token log-probabilities, without ever holding all logits.
 
 Megatron's `output_processor` hook hands over the hidden states and the output layer. Only positions whose next token
-counts are projected, `chunk` of them at a time, and a chunk's logits are computed again in the backward pass: with a
-vocabulary of 150,000 the logits of one packed row would otherwise outweigh everything else.
+counts are projected, `chunk` of them at a time: with a vocabulary of 150,000 the logits of one packed row would
+otherwise outweigh everything else. A frozen output layer needs them once (frozen_head.py); where it trains, a chunk's
+logits are computed again in the backward pass.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+from megatron.core.tensor_parallel import (
+    copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
+)
 from torch.utils.checkpoint import checkpoint
 
-from nemo_rl.policy.megatron.head import float32_logits, is_plain
+from nemo_rl.policy.megatron.frozen_head import FrozenHeadLogprobs
+from nemo_rl.policy.megatron.head import float32_logits, frozen_weight, is_plain
 from nemo_rl.policy.megatron.vocab_logprobs import next_token_logprobs
 
 
@@ -56,7 +61,14 @@ def logprob_processor(
     index = context.needed.reshape(-1).nonzero()[:, 0]
     hidden = hidden_states.transpose(0, 1).flatten(0, 1)[index]
     targets = context.next_token_ids.reshape(-1)[index]
-    values = _in_chunks(project, hidden, targets, context.chunk)
+    frozen = frozen_weight(output_layer, output_weight)
+    if frozen is None or config.use_mup:
+        values = _in_chunks(project, hidden, targets, context.chunk)
+    else:
+        shared = copy_to_tensor_model_parallel_region(hidden)
+        values = FrozenHeadLogprobs.apply(
+            shared, frozen, targets, context.temperature, context.vocab_size, context.chunk
+        )
     flat = torch.zeros(context.needed.numel(), dtype=values.dtype, device=values.device)
     return flat.index_copy(0, index, values).view(context.needed.shape)
 

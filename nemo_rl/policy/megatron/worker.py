@@ -92,17 +92,19 @@ class MegatronPolicyWorker:
         """One optimizer step over this rank's micro-batches. Metric sums are filled on last-stage ranks only."""
         from nemo_rl.policy.megatron.forward import run_schedule
 
-        for chunk in self.model.chunks:
-            chunk.zero_grad_buffer()
-        self.optimization.optimizer.zero_grad()
-
         def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
             return loss(logprobs_BT, rows.to(logprobs_BT.device), normalizer)
 
-        collected = run_schedule(
-            self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=False
-        )
-        return {"sums": [sums.to_host() for sums in collected], **self.optimization.step()}
+        rates = None
+        while rates is None:
+            for chunk in self.model.chunks:
+                chunk.zero_grad_buffer()
+            self.optimization.optimizer.zero_grad()
+            collected = run_schedule(
+                self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=False
+            )
+            rates = self.optimization.step()
+        return {"sums": [sums.to_host() for sums in collected], **rates}
 
     def logprobs(self, micro_batches: Sequence[Any], reference: bool = False) -> list[Any]:
         """Log-probabilities [b, t] of each micro-batch, of the live policy or the reference; [] off the last stage."""

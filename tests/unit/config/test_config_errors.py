@@ -29,7 +29,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("null for a number", ("grpo.seed=null",), "seed must be a whole number, found null"),
     ("infinite number", (f"{OPTIMIZER}.lr=inf",), "lr must be a finite number"),
     ("value for a section", ("policy.sequence_packing=true",), "policy.sequence_packing must be a mapping of keys"),
-    ("other spelling", ("policy.precision=bf16",), "must be bfloat16 or float32, found 'bf16'; write bfloat16"),
+    (
+        "other spelling",
+        ("policy.precision=bf16",),
+        "must be bfloat16, float16 or float32, found 'bf16'; write bfloat16",
+    ),
     ("unknown choice", ("loss_fn.reference_policy_kl_type=k4",), "must be k1, k2 or k3, found 'k4'"),
     ("below the limit", ("grpo.num_prompts_per_step=0",), "must be at least 1, found 0"),
     ("above the limit", (f"{VLLM}.gpu_memory_utilization=1.2",), "must be at most 1, found 1.2"),
@@ -239,5 +243,6 @@ def test_defaults_that_follow_a_wrong_key_do_not_repeat_its_error(tmp_path: Path
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "run.yaml")
     assert str(caught.value).splitlines() == [
-        f"policy.precision must be bfloat16 or float32, found 'fp32'; write float32 (set in {tmp_path / 'run.yaml'})"
+        "policy.precision must be bfloat16, float16 or float32, found 'fp32'; write float32 "
+        f"(set in {tmp_path / 'run.yaml'})"
     ]

@@ -131,3 +131,32 @@ def padded_vocabulary_logprobs(
     out = next_token_logprobs(piece, tokens, temperature, vocab)
     out.sum().backward()
     return out.detach(), piece.grad
+
+
+def frozen_head(
+    place: Place,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    tokens: torch.Tensor,
+    factors: torch.Tensor,
+    vocab: int,
+    temperature: float,
+    chunk: int | None,
+) -> Any:
+    """FrozenHeadLogprobs with the vocabulary cut over tensor-parallel ranks, and the gradient of their weighted sum."""
+    from megatron.core import parallel_state
+    from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
+
+    from nemo_rl.policy.megatron.distributed import join_training_ranks
+    from nemo_rl.policy.megatron.frozen_head import FrozenHeadLogprobs
+
+    join_training_ranks(place.rendezvous, place.rank, place.world, None)
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=place.world)
+    hidden = hidden.clone().requires_grad_()
+    piece = weight.chunk(place.world)[place.rank]
+    shared = copy_to_tensor_model_parallel_region(hidden)
+    out = FrozenHeadLogprobs.apply(shared, piece, tokens, temperature, vocab, chunk)
+    (out * factors).sum().backward()
+    with torch.no_grad():
+        assert torch.equal(FrozenHeadLogprobs.apply(hidden, piece, tokens, temperature, vocab, chunk), out)
+    return out.detach(), hidden.grad

@@ -115,6 +115,27 @@ def test_logprobs_over_two_ranks_equal_log_softmax(pool, temperature, dtype):
         assert torch.allclose(out, expected, atol=2e-6) and gradient.dtype is dtype
 
 
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-4), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize(("temperature", "chunk"), [(1.0, None), (0.5, 3)])
+def test_frozen_head_has_the_values_and_the_gradient_of_log_softmax(pool, world, dtype, limit, temperature, chunk):
+    g = torch.Generator().manual_seed(2)
+    hidden, weight = torch.randn(7, 16, generator=g).to(dtype), torch.randn(12, 16, generator=g).to(dtype)
+    tokens, factors = torch.randint(0, 10, (7,), generator=g), torch.randn(7, generator=g)
+    hidden[0] = weight[3] / 3  # token 3 has a probability of 0.83 or 0.994: 1 - p must survive bfloat16
+    tokens[0], factors[0] = 3, 1e3
+    wide = hidden.double().requires_grad_()
+    logits = wide @ weight[:10].double().T / temperature
+    expected = logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    (expected * factors).sum().backward()
+    for out, gradient in pool.run(
+        world, adapter_jobs.frozen_head, hidden, weight, tokens, factors, 10, temperature, chunk
+    ):
+        assert torch.allclose(out, expected.float(), atol=1e-5) and gradient.dtype is dtype
+        difference = (gradient.double() - wide.grad).abs().amax(1) / wide.grad.abs().amax(1)
+        assert float(difference.max()) < limit, difference
+
+
 @pytest.mark.parametrize("layout", ["single", "tp2-sp", "tp2-pp2"])
 def test_vocabulary_that_does_not_divide_is_padded_and_exported_without_pads(pool, models, batches, layout):
     world, overrides = LAYOUTS[layout]

@@ -13,12 +13,14 @@ from tests.unit.policy.reference import assemble, largest_difference
 SCHEDULE = [f"{MEGATRON}.scheduler.{s}" for s in ("lr_decay_style=cosine", "lr_decay_iters=8", "lr_warmup_iters=2")]
 DISTRIBUTED = [f"{MEGATRON}.optimizer.use_distributed_optimizer=true"]
 BF16 = ["policy.precision=bfloat16"]
+FP16 = ["policy.precision=float16"]
 STEPS, SAVE_AT = 4, 2
 
 
 @pytest.mark.parametrize(("layout", "settings"), [
     ("single", []), ("single", BF16), ("single", DISTRIBUTED), ("single", BF16 + DISTRIBUTED),
     ("single", [f"{PEFT}.enabled=false", *BF16]), ("dp2", BF16 + DISTRIBUTED), ("tp2-sp", []), ("pp2", DISTRIBUTED),
+    ("single", FP16 + DISTRIBUTED),
 ])  # fmt: skip
 def test_resumed_training_is_bit_for_bit_the_uninterrupted_one(pool, models, batches, tmp_path, layout, settings):
     world, overrides = LAYOUTS[layout]
