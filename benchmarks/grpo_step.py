@@ -25,6 +25,7 @@ from nemo_rl.algorithms.setup import grpo_run
 from nemo_rl.config.schema import MasterConfig
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.environments.interfaces import EnvironmentInput, EnvironmentOutput
+from nemo_rl.generation.interfaces import GenerationOutput, GenerationRequest
 from nemo_rl.utils.environment_info import describe_environment
 from nemo_rl.utils.logging_setup import setup_driver_logging
 
@@ -124,6 +125,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         start = time.perf_counter()
         with grpo_run(config, data, {"random": RandomReward()}) as run:
             setup = time.perf_counter() - start
+            engine = time_the_engine(run)
             with run.progress:
                 grpo_train(run)
             memory = memory_by_phase(run)
@@ -134,10 +136,27 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "setup_seconds": setup,
         "medians": medians(history[1:]),
         "spread": {"min": min(_totals(history[1:])), "max": max(_totals(history[1:]))},
+        "engine_seconds": engine,
         "memory": memory,
         "engines": run.engines,
         "history": history,
     }
+
+
+def time_the_engine(run: Run) -> list[float]:
+    """Seconds of each call to the engine, as it happens: what generation costs without prompts, text and rewards."""
+    assert run.runner is not None
+    seconds: list[float] = []
+    generate = run.runner.generate
+
+    def timed(requests: Sequence[GenerationRequest]) -> list[GenerationOutput]:
+        start = time.perf_counter()
+        outputs = generate(requests)
+        seconds.append(time.perf_counter() - start)
+        return outputs
+
+    run.runner.generate = timed
+    return seconds
 
 
 def memory_by_phase(run: Run) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class FrozenHeadLogprobs(torch.autograd.Function):
         return values
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
         return (grads[0][:, None] * slopes).to(slopes.dtype), None, None, None, None, None
