@@ -173,7 +173,7 @@ def _totals(history: Sequence[dict[str, Any]]) -> list[float]:
 
 def medians(history: Sequence[dict[str, Any]]) -> dict[str, float]:
     names = [n for n in history[-1] if n.startswith(("timing/", "performance/", "refit/")) or n in AGREEMENT]
-    return {name: statistics.median(line[name] for line in history) for name in names}
+    return {name: statistics.median(line[name] for line in history if name in line) for name in names}
 
 
 AGREEMENT = (

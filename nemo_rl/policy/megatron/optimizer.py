@@ -36,6 +36,8 @@ class Optimization:
         used = {"lr": float(group["lr"]), "wd": float(group["weight_decay"])}
         scale = float(self.optimizer.get_loss_scale())
         updated, grad_norm, _ = self.optimizer.step()
+        # Masters have float32 gradients of their own, which would stay on the GPU while the engine uses it.
+        self.optimizer.zero_grad()
         if not updated:
             lower = float(self.optimizer.get_loss_scale())
             if lower == scale:

@@ -99,7 +99,6 @@ class MegatronPolicyWorker:
         while rates is None:
             for chunk in self.model.chunks:
                 chunk.zero_grad_buffer()
-            self.optimization.optimizer.zero_grad()
             collected = run_schedule(
                 self.model.chunks, micro_batches, self.layout, self.model.vocab_size, on_rows, forward_only=False
             )

@@ -11,6 +11,6 @@ source "$(dirname "$0")/common.env"
 train "$@"
 
 check \
-    'mean(data["train/gen_kl_error"]) < 0.002' \
+    'max(data["train/gen_kl_error"]) < 0.001' \
     'mean(data["train/reward"], -10, 0) > 0.6' \
     'mean(data["timing/train/total_step_time"], range_start=2) < 5'

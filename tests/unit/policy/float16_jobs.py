@@ -20,7 +20,13 @@ def train_at_scale(
     first = train(worker, batch)
     reached = float(optimizer.get_loss_scale())
     gradients = {n: Shard(s.value.float() / reached, s.cut) for n, s in shards(worker, "gradient").items()}
-    return {"first": first, "gradients": gradients, "scale": reached}
+    masters = [p for group in optimizer.param_groups for p in group["params"]]
+    return {
+        "first": first,
+        "gradients": gradients,
+        "scale": reached,
+        "left": [p for p in masters if p.grad is not None],
+    }
 
 
 def train_on_nan(place: Place, model: str, batch: TrainBatch) -> str:
