@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -26,6 +28,7 @@ ARCHITECTURES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
 }
 VOCAB_SIZE = 128
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
@@ -45,6 +48,10 @@ SIZE = {
     "max_position_embeddings": 1024,
     "initializer_range": 0.15,
 }
+OWN_SIZE: dict[str, dict[str, Any]] = {
+    "gemma3": {"tie_word_embeddings": True, "sliding_window": 8, "sliding_window_pattern": 2},
+}
+"""A window shorter than any row, and every second layer global: who forgets either computes something else."""
 
 
 def make_tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -69,15 +76,9 @@ def make_tiny_tokenizer() -> PreTrainedTokenizerFast:
 def new_tiny_model(architecture: str, seed: int, tie: bool, **size: Any) -> PreTrainedModel:
     """A random model in memory, the same for the same seed."""
     config_class, model_class = ARCHITECTURES[architecture]
-    config = config_class(
-        vocab_size=VOCAB_SIZE,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=tie,
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=None,
-        **(SIZE | size),
-    )
+    always = {"vocab_size": VOCAB_SIZE, "rms_norm_eps": 1e-6, "tie_word_embeddings": tie}
+    tokens = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+    config = config_class(**(always | tokens | SIZE | OWN_SIZE.get(architecture, {}) | size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = model_class(config)

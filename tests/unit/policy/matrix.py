@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from nemo_rl.policy.interfaces import TrainBatch
 from nemo_rl.utils.tiny_model import SIZE, make_tiny_model, make_tiny_tokenizer
@@ -35,6 +35,11 @@ MATRIX_LAYOUTS: dict[str, tuple[int, list[str]]] = LAYOUTS | {
     "tp2-sp-ep2": (2, [*LAYOUTS["tp2-sp"][1], f"{MEGATRON}.expert_model_parallel_size=2"]),
 }
 SETTINGS = {"qwen3_moe_attention": [f"{PEFT}.target_modules=[linear_qkv,linear_proj]"]}
+GEMMA3_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0},
+}
+"""As in the larger published models: the global layers' positions are stretched."""
 COLUMNS = ("forward", "gradient", "adapter export", "reload")
 
 
@@ -52,13 +57,12 @@ def make_architecture(name: str, folder: Path) -> str:
     torch.manual_seed(17)
     if name in ("llama", "qwen2", "qwen3"):
         model: Any = make_tiny_model(path, architecture=name, tie=name == "qwen2")
+    elif name == "gemma3":
+        model = make_tiny_model(path, architecture=name, rope_parameters=GEMMA3_ROPE)
     else:
         common = {"vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "rms_norm_eps": 1e-6}
-        if name.startswith("qwen3_moe"):
-            experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
-            model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **SIZE, **experts, tie_word_embeddings=False))
-        else:
-            model = Gemma3ForCausalLM(Gemma3TextConfig(**common, **SIZE, sliding_window=16))
+        experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **SIZE, **experts, tie_word_embeddings=False))
         make_tiny_tokenizer().save_pretrained(path)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
