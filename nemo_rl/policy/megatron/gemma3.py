@@ -54,7 +54,7 @@ def configure_gemma3(provider: Any, hf_config: Any) -> None:
     repeated = ["sliding_attention" if i % period else "full_attention" for i in range(1, len(kinds) + 1)]
     if kinds != repeated:
         odd.append("layer_types that do not repeat local layers and then a global one")
-    ropes = {kind: rope["rope_type"] for kind, rope in hf_config.rope_parameters.items()}
+    ropes = {kind: hf_config.rope_parameters[kind]["rope_type"] for kind in ("sliding_attention", "full_attention")}
     if ropes["sliding_attention"] != "default" or ropes["full_attention"] not in ("default", "linear"):
         odd.append(f"rope types {ropes}")
     if odd:

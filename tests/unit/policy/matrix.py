@@ -28,18 +28,13 @@ ARCHITECTURES = {
     "qwen3": "Qwen3 (QK norm)",
     "qwen3_moe": "Qwen3-MoE (8 experts, 2 active)",
     "qwen3_moe_attention": "Qwen3-MoE, LoRA on attention only",
-    "gemma3": "Gemma 3",
+    "gemma3": "Gemma 3 (local and global layers)",
 }
 MATRIX_LAYOUTS: dict[str, tuple[int, list[str]]] = LAYOUTS | {
     "ep2": (2, [f"{MEGATRON}.expert_model_parallel_size=2"]),
     "tp2-sp-ep2": (2, [*LAYOUTS["tp2-sp"][1], f"{MEGATRON}.expert_model_parallel_size=2"]),
 }
 SETTINGS = {"qwen3_moe_attention": [f"{PEFT}.target_modules=[linear_qkv,linear_proj]"]}
-GEMMA3_ROPE = {
-    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0},
-}
-"""As in the larger published models: the global layers' positions are stretched."""
 COLUMNS = ("forward", "gradient", "adapter export", "reload")
 
 
@@ -55,10 +50,8 @@ def make_architecture(name: str, folder: Path) -> str:
     """A tiny random float32 checkpoint of an architecture; its folder."""
     path = folder / name
     torch.manual_seed(17)
-    if name in ("llama", "qwen2", "qwen3"):
-        model: Any = make_tiny_model(path, architecture=name, tie=name == "qwen2")
-    elif name == "gemma3":
-        model = make_tiny_model(path, architecture=name, rope_parameters=GEMMA3_ROPE)
+    if name in ("llama", "qwen2", "qwen3", "gemma3"):
+        model: Any = make_tiny_model(path, architecture=name, tie=True if name == "qwen2" else None)
     else:
         common = {"vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "rms_norm_eps": 1e-6}
         experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
