@@ -17,3 +17,14 @@ def configured(place: Place, fields: dict[str, Any]) -> tuple[int, int]:
     configure_gemma3(provider, Gemma3TextConfig(num_hidden_layers=4, **fields))
     pattern: tuple[int, int] = provider.interleaved_attn_pattern
     return pattern
+
+
+def windowed(place: Place) -> None:
+    """The attention of a model whose window Megatron-Core itself knows."""
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.enums import AttnMaskType
+
+    from nemo_rl.policy.megatron.local_spec import LocalAttention
+
+    config = TransformerConfig(num_layers=2, hidden_size=64, num_attention_heads=4, window_size=(7, 0))
+    LocalAttention(config, 1, AttnMaskType.causal, "self")

@@ -50,3 +50,8 @@ def test_layers_in_turn_are_the_models_own(pool, fields, pattern):
 def test_what_the_conversion_would_get_wrong_is_refused(pool, fields, reason):
     with pytest.raises(RankFailure, match=f"Megatron-Bridge converts no Gemma 3 with .*{reason}"):
         pool.run(1, gemma3_jobs.configured, fields)
+
+
+def test_windows_of_other_models_are_refused(pool):
+    with pytest.raises(RankFailure, match="no sliding-window attention; train this model on a GPU"):
+        pool.run(1, gemma3_jobs.windowed)
