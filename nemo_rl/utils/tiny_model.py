@@ -4,12 +4,15 @@ import os
 import string
 import tempfile
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -26,6 +29,7 @@ ARCHITECTURES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
 }
 VOCAB_SIZE = 128
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
@@ -45,6 +49,19 @@ SIZE = {
     "max_position_embeddings": 1024,
     "initializer_range": 0.15,
 }
+OWN_SIZE: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        "sliding_window": 8,
+        "sliding_window_pattern": 2,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
+        },
+    },
+}
+"""A window shorter than most rows, and every second layer global, with stretched positions as in the larger published
+models: who forgets one of these computes something else."""
+ALWAYS_TIED = ("gemma3",)
 
 
 def make_tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -66,17 +83,17 @@ def make_tiny_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def new_tiny_model(architecture: str, seed: int, tie: bool, **size: Any) -> PreTrainedModel:
+def new_tiny_model(architecture: str, seed: int, tie: bool | None = None, **size: Any) -> PreTrainedModel:
     """A random model in memory, the same for the same seed."""
     config_class, model_class = ARCHITECTURES[architecture]
     config = config_class(
         vocab_size=VOCAB_SIZE,
         rms_norm_eps=1e-6,
-        tie_word_embeddings=tie,
+        tie_word_embeddings=architecture in ALWAYS_TIED if tie is None else tie,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
-        **(SIZE | size),
+        **(SIZE | deepcopy(OWN_SIZE.get(architecture, {})) | size),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -100,11 +117,14 @@ def make_tiny_model(
     *,
     architecture: str = "qwen3",
     seed: int = 0,
-    tie: bool = False,
+    tie: bool | None = None,
     dtype: str = "float32",
     **size: Any,
 ) -> PreTrainedModel:
-    """Writes a random model and its tokenizer to `folder`; `size` overrides entries of SIZE or any config field."""
+    """Writes a random model and its tokenizer to `folder`; `size` overrides entries of SIZE or any config field.
+
+    Embeddings are tied where the architecture always ties them, unless `tie` says otherwise.
+    """
     model = new_tiny_model(architecture, seed, tie, **size)
     for parameter in model.parameters():  # not model.to(): that would round the rotary frequencies too
         parameter.data = parameter.data.to(getattr(torch, dtype))
@@ -119,7 +139,7 @@ def make_digits_model(folder: Path, *, architecture: str = "qwen3", seed: int = 
     answers in one of 128 tokens at random and reinforcement learning has almost nothing to reinforce. The right
     digit is never preferred: on tiny_max it starts at chance, 25 %.
     """
-    model = new_tiny_model(architecture, seed, tie=False, num_hidden_layers=2)
+    model = new_tiny_model(architecture, seed, num_hidden_layers=2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # matrices this small lose more by waiting for each other than they gain
     _teach_the_form(model, steps, seed)

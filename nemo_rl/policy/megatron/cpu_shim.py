@@ -215,6 +215,8 @@ def teach_bridge_local_layers() -> None:
     if importlib.util.find_spec("modelopt") is None:
         _provide_is_quantized()
     AutoMapping.register_module_type("LocalRMSNorm", "replicated")
+    AutoMapping.register_module_type("ZeroCentredRMSNorm", "replicated")
+    AutoMapping.register_module_type("RowParallelLinearPostNorm", "row")
     if getattr(MegatronMappingRegistry, "knows_local_norms", False):
         return
     original = MegatronMappingRegistry.__init__

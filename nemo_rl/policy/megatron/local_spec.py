@@ -43,8 +43,10 @@ def _layer_spec(config: TransformerConfig) -> ModuleSpec:
 class LocalRMSNorm(torch.nn.RMSNorm):
     """RMSNorm whose weight gradient is summed over tensor ranks when activations are sequence-parallel."""
 
+    zero_centred = False
+
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> None:
-        if config.normalization != "RMSNorm" or config.layernorm_zero_centered_gamma:
+        if config.normalization != "RMSNorm" or config.layernorm_zero_centered_gamma != self.zero_centred:
             raise ValueError(
                 f"the CPU layer spec has plain RMSNorm only; this model wants normalization={config.normalization}, "
                 f"zero-centred gamma={config.layernorm_zero_centered_gamma}: train it on a GPU"
@@ -55,6 +57,9 @@ class LocalRMSNorm(torch.nn.RMSNorm):
 
 class LocalAttention(torch.nn.Module):
     """Causal scaled-dot-product attention over padded or packed rows, context-parallel by gathering keys and values."""
+
+    window: int | None = None
+    """How many positions a token sees, itself included; None: all before it."""
 
     def __init__(
         self,
@@ -104,13 +109,18 @@ class LocalAttention(torch.nn.Module):
 
     def _causal(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """One causal attention [s, b, h, d]; with context parallelism s is this rank's zig-zag share."""
-        if self.cp_group is None:
+        if self.cp_group is None and self.window is None:
             return self._attend(query, key, value, is_causal=True)
-        size, rank = self.cp_group.size(), self.cp_group.rank()
-        length = query.shape[0] * size
-        key, value = _GatherContext.apply(key, self.cp_group), _GatherContext.apply(value, self.cp_group)
-        key_positions = torch.cat([zigzag_indices(length, size, r) for r in range(size)])
-        visible = key_positions[None] <= zigzag_indices(length, size, rank)[:, None]
+        queries = keys = torch.arange(query.shape[0])
+        if self.cp_group is not None:
+            size, rank = self.cp_group.size(), self.cp_group.rank()
+            length = query.shape[0] * size
+            key, value = _GatherContext.apply(key, self.cp_group), _GatherContext.apply(value, self.cp_group)
+            queries = zigzag_indices(length, size, rank)
+            keys = torch.cat([zigzag_indices(length, size, r) for r in range(size)])
+        visible = keys[None] <= queries[:, None]
+        if self.window is not None:
+            visible &= keys[None] > queries[:, None] - self.window
         return self._attend(query, key, value, attn_mask=visible)
 
     def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any) -> torch.Tensor:

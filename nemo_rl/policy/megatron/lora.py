@@ -16,6 +16,7 @@ import torch
 from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
 from megatron.bridge.peft.adapter_wrapper import AdapterWrapper
 from megatron.bridge.peft.lora import LoRA
+from megatron.bridge.peft.lora_layers import LoRALinear
 from megatron.bridge.peft.utils import wildcard_match
 from megatron.core import parallel_state
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
@@ -43,6 +44,27 @@ class GlobalLayerLoRA(LoRA):
         prefix = prefix and re.sub(r"\blayers\.(\d+)", lambda n: f"layers.{int(n[1]) + self.first_layer}", prefix)
         matched: tuple[str, str] | None = super().match(m, name, prefix)
         return matched
+
+    def transform(self, module: torch.nn.Module, name: str | None = None, prefix: str | None = None) -> torch.nn.Module:
+        wrapped: torch.nn.Module = super().transform(module, name, prefix)
+        # known by the name in Bridge's mappings: Bridge's class of such linears exists with transformer-engine only
+        if wrapped is not module and "post_layernorm" in dict(module.named_children()):
+            return PostNormLoRALinear(module, wrapped.adapter)
+        return wrapped
+
+
+class PostNormLoRALinear(LoRALinear):
+    """norm((W + B A) x) for a linear whose class adds a norm to its output. Bridge alone computes norm(W x) + B A x,
+    which is not what its merged export computes."""
+
+    def base_linear_forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[Any, Any, torch.Tensor]:
+        linear = self.to_wrap
+        output, bias = super(type(linear), linear).forward(x, *args, **kwargs)  # of the linear without its norm
+        return output, bias, x
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        output, bias = super().forward(x, *args, **kwargs)
+        return self.to_wrap.post_layernorm(output), bias
 
 
 def build_lora(peft: PeftConfig, *, tied: bool) -> GlobalLayerLoRA | None:

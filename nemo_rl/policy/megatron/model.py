@@ -15,6 +15,7 @@ from megatron.core.utils import get_model_config
 from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.base_checkpoint import load_base
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
+from nemo_rl.policy.megatron.gemma3 import configure_gemma3, is_gemma3_text, use_local_layers
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ def build_policy_model(
     vocab_size = int(bridge.hf_pretrained.config.vocab_size)
     # Rows of zeros are added only where tensor parallelism could not cut the vocabulary otherwise.
     provider.should_pad_vocab = vocab_size % policy.megatron_cfg.tensor_model_parallel_size != 0
+    if is_gemma3_text(provider):
+        configure_gemma3(provider, bridge.hf_pretrained.config)
     _configure_layout(provider, policy, dtype)
     _configure_kernels(provider, policy)
     lora = build_lora(policy.megatron_cfg.peft, tied=provider.share_embeddings_and_output_weights)
@@ -160,6 +163,8 @@ def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
 
     logger.info("transformer-engine is not installed: using Megatron's local layers with PyTorch attention")
     provider.transformer_layer_spec = local_block_spec
+    if is_gemma3_text(provider):
+        use_local_layers(provider)
     provider.masked_softmax_fusion = False
     provider.bias_dropout_fusion = False
     provider.persist_layer_norm = False

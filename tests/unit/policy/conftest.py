@@ -25,14 +25,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folder of a tiny float32 model: qwen3 (QK norm), llama (GQA), qwen2 (QKV bias, tied embeddings)."""
+    """Folder of a tiny float32 model: qwen3 (QK norm), llama (GQA), qwen2 (QKV bias, tied embeddings), gemma3."""
     folder = tmp_path_factory.mktemp("models")
 
     def make(name: str) -> Path:
         path = folder / name
         if not path.is_dir():
             torch.manual_seed(11)
-            model = make_tiny_model(path, architecture=name.partition("-")[0], tie=name == "qwen2")
+            model = make_tiny_model(path, architecture=name.partition("-")[0], tie=True if name == "qwen2" else None)
             if name == "qwen2":
                 with torch.no_grad():
                     for key, parameter in model.named_parameters():

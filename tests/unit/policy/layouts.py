@@ -26,4 +26,8 @@ CASES = [
     *((model, layout, True) for model in ["llama", "qwen2"] for layout in ("tp2-sp", "pp2", "cp2", "tp2-pp2")),
     ("qwen2", "dp2", False),
     ("llama", "cp2", False),
+    *(
+        ("gemma3", *case)
+        for case in [("single", False), ("tp2-sp", True), ("pp2", True), ("cp2", False), ("cp2", True)]
+    ),
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from nemo_rl.policy.interfaces import TrainBatch
 from nemo_rl.utils.tiny_model import SIZE, make_tiny_model, make_tiny_tokenizer
@@ -28,7 +28,7 @@ ARCHITECTURES = {
     "qwen3": "Qwen3 (QK norm)",
     "qwen3_moe": "Qwen3-MoE (8 experts, 2 active)",
     "qwen3_moe_attention": "Qwen3-MoE, LoRA on attention only",
-    "gemma3": "Gemma 3",
+    "gemma3": "Gemma 3 (local and global layers)",
 }
 MATRIX_LAYOUTS: dict[str, tuple[int, list[str]]] = LAYOUTS | {
     "ep2": (2, [f"{MEGATRON}.expert_model_parallel_size=2"]),
@@ -50,15 +50,12 @@ def make_architecture(name: str, folder: Path) -> str:
     """A tiny random float32 checkpoint of an architecture; its folder."""
     path = folder / name
     torch.manual_seed(17)
-    if name in ("llama", "qwen2", "qwen3"):
-        model: Any = make_tiny_model(path, architecture=name, tie=name == "qwen2")
+    if name in ("llama", "qwen2", "qwen3", "gemma3"):
+        model: Any = make_tiny_model(path, architecture=name, tie=True if name == "qwen2" else None)
     else:
         common = {"vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "rms_norm_eps": 1e-6}
-        if name.startswith("qwen3_moe"):
-            experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
-            model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **SIZE, **experts, tie_word_embeddings=False))
-        else:
-            model = Gemma3ForCausalLM(Gemma3TextConfig(**common, **SIZE, sliding_window=16))
+        experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **SIZE, **experts, tie_word_embeddings=False))
         make_tiny_tokenizer().save_pretrained(path)
     with torch.no_grad():
         for key, parameter in model.named_parameters():

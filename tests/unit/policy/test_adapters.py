@@ -66,7 +66,7 @@ def test_export_is_the_base_plus_scaled_product(reports, models, layout):
     assert largest_difference(report[0]["export"], expected) < 1e-6
 
 
-@pytest.mark.parametrize("model", ["qwen3", "llama", "qwen2"])
+@pytest.mark.parametrize("model", ["qwen3", "llama", "qwen2", "gemma3"])
 def test_gradients_equal_autograd_through_hugging_face(reports, models, batches, model):
     report, batch = reports(model, "single", False), batches(model)
     adapters = {n: t.requires_grad_() for n, t in assemble([r["start"] for r in report]).items()}
