@@ -35,6 +35,9 @@ class VllmAsyncWorker:
         policy = config.policy
         self.state = EngineState(replica)
         self.checksums, self.deadline_s = config.weight_sync.checksums, config.weight_sync.deadline_s
+        # Only an update in the midst of a request needs its tokens one by one, to know which weights each is from;
+        # handing them out takes this process twice as long as keeping them until the end.
+        self.streams = config.grpo.async_grpo.in_flight_weight_updates
         self.can_sleep = policy.generation.colocated.enabled and not cpu
         self.running: set[Sampling] = set()
         self.weights_are_there = asyncio.Event()
@@ -91,7 +94,7 @@ class VllmAsyncWorker:
 
         sampling.begin()
         prompt = {"prompt_token_ids": list(sampling.request.token_ids), "cache_salt": f"weights {self.state.version}"}
-        parameters = sampling_params(sampling.request, stream=True)
+        parameters = sampling_params(sampling.request, stream=self.streams)
         try:
             async for piece in self.engine.generate(prompt, parameters, sampling.engine_id):
                 sampling.append(piece, self.state.version)

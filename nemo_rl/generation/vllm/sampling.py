@@ -36,7 +36,9 @@ class Sampling:
         return self.starts_over
 
     def append(self, piece: Any, version: int | None) -> None:
-        """Take a streamed piece, whose tokens were all sampled with `version`."""
+        """Take a streamed piece, or all there is at the end: tokens that were all sampled with `version`."""
+        if self.starts_over:
+            return  # the end of an aborted attempt
         completion = piece.outputs[0]
         tokens = list(completion.token_ids)
         if tokens:
@@ -51,7 +53,7 @@ class Sampling:
             self.tokens += tokens
             self.logprobs += logprobs
             self.versions += [version] * len(tokens)
-        if completion.finish_reason is not None and not (self.starts_over and not self.tokens):
+        if completion.finish_reason is not None:
             self.finish_reason = finish_reason(self.request.request_id, completion.finish_reason)
 
     def output(self, replica: int) -> GenerationOutput:

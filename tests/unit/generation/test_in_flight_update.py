@@ -85,6 +85,7 @@ def request(name: str, prompt: tuple[int, ...] = PROMPT, length: int = LENGTH) -
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     changes = ["policy.max_total_sequence_length=256", "policy.generation_batch_size=4"]
+    changes.append("grpo.async_grpo.in_flight_weight_updates=true")
     config = load_config(CONFIG, changes)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in engine_environment(config.policy.generation, cpu=True).items():
@@ -152,6 +153,25 @@ def test_requests_that_wait_for_a_place_in_the_engine_start_with_the_new_weights
     waited = [output for output in outputs if [s.version for s in output.version_spans] == [6]]
     assert len(waited) == 4
     assert all(output.token_ids == fresh.token_ids for output in waited)
+
+
+def test_a_request_that_is_not_streamed_starts_over_when_an_update_meets_it(engine: Engine) -> None:
+    async def scenario() -> tuple[GenerationOutput, GenerationOutput]:
+        await engine.publish(5)
+        under_way = asyncio.ensure_future(engine.generate(request("not streamed")))
+        await asyncio.sleep(0.05)  # some of its tokens, which nobody has seen
+        await engine.publish(6)
+        assert not under_way.done()
+        (fresh,) = await engine.generate(request("fresh"))
+        return (await under_way)[0], fresh
+
+    engine.worker.streams = False
+    try:
+        output, fresh = engine.run(scenario())
+    finally:
+        engine.worker.streams = True
+    assert [span.version for span in output.version_spans] == [6]
+    assert output.token_ids == fresh.token_ids and len(output.logprobs) == LENGTH
 
 
 def test_a_rejected_update_fails_requests_with_its_reason_and_the_next_one_heals(engine: Engine) -> None:

@@ -51,8 +51,8 @@ def test_tokens_without_a_version_are_an_error(sampling: Sampling) -> None:
 def test_a_request_without_tokens_starts_over_and_its_abort_does_not_finish_it(sampling: Sampling) -> None:
     first_name = sampling.engine_id
     assert sampling.start_over_if_untouched()
-    sampling.append(piece([], [], finish="abort"), version=None)
-    assert not sampling.finished
+    sampling.append(piece([5], [-1.0], finish="abort"), version=None)
+    assert not sampling.finished and sampling.tokens == []
     sampling.begin()
     assert sampling.engine_id != first_name
 
