@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from megatron.bridge import AutoBridge
+from megatron.bridge.models.gpt_provider import default_layer_spec
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.utils import get_model_config
@@ -162,9 +163,16 @@ def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
     from nemo_rl.policy.megatron.local_spec import local_block_spec
 
     logger.info("transformer-engine is not installed: using Megatron's local layers with PyTorch attention")
-    provider.transformer_layer_spec = local_block_spec
     if is_gemma3_text(provider):
         use_local_layers(provider)
+    elif provider.transformer_layer_spec is default_layer_spec:
+        provider.transformer_layer_spec = local_block_spec
+    else:
+        spec = getattr(provider.transformer_layer_spec, "__name__", "not a function")
+        raise ValueError(
+            f"this model has layers of its own (Megatron-Bridge's {spec}), which nothing replaces where "
+            "transformer-engine is not installed: train it on a GPU"
+        )
     provider.masked_softmax_fusion = False
     provider.bias_dropout_fusion = False
     provider.persist_layer_norm = False
