@@ -1,4 +1,4 @@
-"""Models whose layers Megatron-Bridge builds with transformer-engine alone: refused on a CPU, not replaced by others."""
+"""Models whose layers Megatron-Bridge builds with transformer-engine alone: refused on a CPU, not replaced."""
 
 import pytest
 from transformers import OlmoeConfig, OlmoeForCausalLM
