@@ -131,7 +131,9 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
             self.verifying = True
         with CompareInsteadOfCopy(self.stored) as comparison:
             self.model.load_weights(tensors)
-        comparison.raise_on_difference(f"version {bucket.version}, bucket {bucket.index} ({bucket.entries[0].name} ...)")
+        comparison.raise_on_difference(
+            f"version {bucket.version}, bucket {bucket.index} ({bucket.entries[0].name} ...)"
+        )
         if not comparison.reached:
             raise WeightSyncError(f"no tensor of bucket {bucket.index} ({bucket.entries[0].name} ...) has a parameter")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from megatron.bridge import AutoBridge
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.utils import get_model_config
@@ -15,6 +14,7 @@ from megatron.core.utils import get_model_config
 from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.base_checkpoint import load_base
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
+from nemo_rl.policy.megatron.experts import Bridge
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class PolicyModel:
     """The live model of one rank: its DDP-wrapped pipeline chunks, the bridge that made it, and its adapters."""
 
-    bridge: AutoBridge
+    bridge: Bridge
     chunks: list[Any]
     adapters: AdapterSet | None
     vocab_size: int
@@ -75,7 +75,7 @@ def build_policy_model(
     model-parallel groups; collective."""
     if not has_transformer_engine():
         teach_bridge_local_layers()
-    bridge = AutoBridge.from_hf_pretrained(
+    bridge = Bridge.from_hf_pretrained(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )
     provider = bridge.to_megatron_provider(load_weights=base is None)
