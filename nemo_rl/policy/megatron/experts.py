@@ -48,7 +48,7 @@ def _merged(wrapper: Any) -> torch.Tensor:
     return merged.to(base.dtype)
 
 
-class Bridge(AutoBridge):  # type: ignore[misc]
+class Bridge(AutoBridge):
     """Megatron-Bridge's, with the adapters of every rank's experts in the adapters that it exports."""
 
     def export_adapter_weights(self, model: Any, *args: Any, **options: Any) -> Iterable[HFWeightTuple]:
