@@ -55,9 +55,9 @@ class Report(NamedTuple):
     head_sizes: list[int]
 
 
-def stream(worker: Any, weights: Weights, version: int, verify_only: bool = False, most: int | None = None) -> None:
+def stream(worker: Any, weights: Weights, version: int, verify_only: bool = False) -> None:
     buckets = BucketStream(weights.items(), Memory(), version, BUCKET_BYTES, checksums=True)
-    while (bucket := buckets.next()) is not None and (most is None or bucket.index < most):
+    while (bucket := buckets.next()) is not None:
         worker.load_bucket(bucket, verify_only)
 
 
@@ -70,6 +70,16 @@ def publish(worker: Any, weights: Weights, version: int) -> GenerationOutput:
     request = GenerationRequest("r", PROMPT, 24, None, SamplingSettings(temperature=1.0, ignore_eos=True))
     output: GenerationOutput = worker.generate([request])[0]
     return output
+
+
+def break_off(worker: Any, weights: Weights, long: str) -> None:
+    """An update that vLLM rejects in the midst of a layer: one of its tensors is twice as long."""
+    worker.begin_update(2)
+    try:
+        stream(worker, {**weights, long: torch.cat([weights[long]] * 2)}, 2)
+    except (AssertionError, RuntimeError, ValueError):
+        return
+    raise AssertionError("a tensor of a wrong shape was taken")
 
 
 def complaint_about(worker: Any, weights: Weights, changed: str) -> str:
@@ -94,8 +104,7 @@ def serve(model: str, versions: list[Weights], changed: str) -> Report:
     worker = VllmWorker(load_config(CONFIG), model, 0, cpu=True)
     worker.init_receiver(f"{__name__}:receiver", {})
     whole = publish(worker, versions[0], 1)
-    worker.begin_update(2)
-    stream(worker, versions[1], 2, most=7)
+    break_off(worker, versions[1], changed)
     after_broken = publish(worker, versions[2], 3)
     complaint = complaint_about(worker, versions[0], changed)
     report = Report(
