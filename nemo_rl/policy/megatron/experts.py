@@ -53,7 +53,9 @@ class Bridge(AutoBridge):
 
     def export_adapter_weights(self, model: Any, *args: Any, **options: Any) -> Iterable[HFWeightTuple]:
         exported: Iterable[HFWeightTuple] = super().export_adapter_weights(model, *args, **options)
-        return exported if _ranks() == 1 else _of_all_ranks(exported, model[0].config.num_moe_experts)
+        config = model[0].config
+        whole = _ranks() == 1 or config.moe_grouped_gemm
+        return exported if whole else _of_all_ranks(exported, config.num_moe_experts)
 
 
 def _of_all_ranks(exported: Iterable[HFWeightTuple], experts: int) -> Iterator[HFWeightTuple]:

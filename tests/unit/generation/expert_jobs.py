@@ -112,3 +112,18 @@ def serve(model: str, versions: list[Weights], changed: str) -> Report:
     )
     worker.shutdown()
     return report
+
+
+def spreads_experts(ranks: int) -> bool:
+    """Whether the configuration tells vLLM to spread experts over `ranks` tensor-parallel ranks."""
+    from nemo_rl.generation.vllm.engine_args import engine_arguments
+
+    key = "policy.generation.vllm_cfg"
+    config = load_config(
+        CONFIG,
+        ["cluster.gpus_per_node=2", f"{key}.tensor_parallel_size=2", f"{key}.expert_parallel_size={ranks}"],
+    )
+    arguments = engine_arguments(
+        config.policy.generation, "", cpu=False, max_num_seqs=1, seed=0, trust_remote_code=False, share_device=True
+    )
+    return bool(arguments["enable_expert_parallel"])

@@ -15,7 +15,7 @@ from nemo_rl.config.loader import load_config
 from nemo_rl.generation.interfaces import GenerationOutput
 from nemo_rl.generation.vllm.environment import engine_environment
 from nemo_rl.utils.tiny_model import SIZE, make_tiny_tokenizer
-from tests.unit.generation.expert_jobs import CONFIG, PROMPT, Report, Weights, serve
+from tests.unit.generation.expert_jobs import CONFIG, PROMPT, Report, Weights, serve, spreads_experts
 
 CHANGED = "model.layers.1.mlp.experts.6.up_proj.weight"
 
@@ -42,18 +42,26 @@ def versions(model: Qwen3MoeForCausalLM, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def report(
-    model: Qwen3MoeForCausalLM, versions: list[Weights], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Report]:
-    folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
-    make_tiny_tokenizer().save_pretrained(folder)
+def process() -> Iterator[ProcessPoolExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in engine_environment(load_config(CONFIG).policy.generation, cpu=True).items():
             patch.setenv(name, value)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(CONFIG.parents[2]), os.environ.get("PYTHONPATH", "")]))
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            yield process.submit(serve, str(folder), versions, CHANGED).result(timeout=120)
+            yield process
+
+
+@pytest.fixture(scope="module")
+def report(
+    process: ProcessPoolExecutor,
+    model: Qwen3MoeForCausalLM,
+    versions: list[Weights],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Report:
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    make_tiny_tokenizer().save_pretrained(folder)
+    return process.submit(serve, str(folder), versions, CHANGED).result(timeout=120)
 
 
 def difference(output: GenerationOutput, weights: Weights, folder: Path) -> float:
@@ -85,3 +93,8 @@ def test_an_expert_that_differs_in_one_entry_fails_verification(report: Report) 
 
 def test_head_sizes_that_a_cpu_serves_are_vllms(report: Report) -> None:
     assert list(CPU_HEAD_SIZES) == report.head_sizes
+
+
+@pytest.mark.parametrize(("ranks", "spread"), [(1, False), (2, True)])
+def test_expert_parallel_size_reaches_vllm(process: ProcessPoolExecutor, ranks: int, spread: bool) -> None:
+    assert process.submit(spreads_experts, ranks).result(timeout=120) is spread
