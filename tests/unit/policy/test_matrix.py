@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.policy.matrix import ARCHITECTURES, MATRIX_LAYOUTS, Matrix
+from tests.unit.policy.matrix import ARCHITECTURES, COLUMNS, MATRIX_LAYOUTS, Matrix
 
 PAGE = Path(__file__).parents[3] / "docs" / "support-matrix.md"
 LIMIT = 1e-4
@@ -37,5 +37,9 @@ def test_page_has_every_cell_and_none_that_is_wrong():
         if "moe" in name or "ep2" not in layout
     }
     assert found == expected
-    measured = [float(value) for _, _, values in rows for value in values.split(" | ") if value != "refused"]
+    cells = [value for _, _, values in rows for value in values.split(" | ")]
+    measured = [float(value) for value in cells if value not in ("refused", "-")]
     assert len(measured) > 100 and max(measured) < LIMIT
+    assert all(len(values.split(" | ")) == len(COLUMNS) + 1 for _, _, values in rows)
+    engine = {(architecture, layout) for architecture, layout, values in rows if values[-1].isdigit()}
+    assert engine >= {(ARCHITECTURES[name], "single") for name in ("llama", "qwen2", "qwen3", "qwen3_moe")}
