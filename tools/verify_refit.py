@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nemo_rl.algorithms.data_setup import RunData, load_model
+from nemo_rl.algorithms.data_setup import RunData, check_layout_of_experts, load_model
 from nemo_rl.algorithms.mismatch import mismatch_metrics
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.settings import rollout_settings
@@ -61,6 +61,7 @@ class NoReward:
 def random_data(config: MasterConfig) -> RunData:
     """The configured model, and prompts of random tokens."""
     model = load_model(config.policy)
+    check_layout_of_experts(config.policy, model.config)
     draw = random.Random(config.seed)
     prompts = [
         Prompt(

@@ -13,10 +13,14 @@ from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.data.settings import DatasetSettings, Record
 from nemo_rl.data.tokenizer import load_tokenizer, validate_model_folder
+from nemo_rl.distributed.environments import Accelerator
 from nemo_rl.utils.checkpoint_files import CheckpointError, megatron_checkpoint
 from nemo_rl.utils.tiny_model import resolve_model
 
 logger = logging.getLogger(__name__)
+
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""As vLLM's CPUAttentionBackend has them; asking it would cost every start the import of vLLM."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,16 @@ def check_layout_of_experts(config: TrainedPolicyConfig, model: Any) -> None:
             "policy.megatron_cfg.sequence_parallel must be true with tensor_model_parallel_size="
             f"{megatron.tensor_model_parallel_size}: {config.model_name} has {experts} experts, which Megatron trains "
             "under tensor parallelism only with it"
+        )
+
+
+def check_heads(config: EngineConfig, model: Any, accelerator: Accelerator) -> None:
+    """DataError where vLLM would refuse the model's heads only once its worker has started."""
+    size = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
+    if config.has_engine and not accelerator.is_cuda and size not in CPU_HEAD_SIZES:
+        raise DataError(
+            f"vLLM's attention on a CPU has no heads of size {size}, which {config.policy.model_name} has: use a GPU "
+            f"(cluster.accelerator=cuda) or a model with heads of size {', '.join(map(str, CPU_HEAD_SIZES))}"
         )
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import yaml
 
-from nemo_rl.algorithms.data_setup import LoadedModel, RunData, check_starting_points, dataset_settings, load_model
+from nemo_rl.algorithms.data_setup import (
+    LoadedModel,
+    RunData,
+    check_heads,
+    check_starting_points,
+    dataset_settings,
+    load_model,
+)
 from nemo_rl.algorithms.pass_at_k import pass_at_k
 from nemo_rl.algorithms.setup import open_environments
 from nemo_rl.algorithms.validation import answer_metrics, describe, is_right
@@ -120,6 +127,7 @@ def run_data(model: LoadedModel, prompts: list[Prompt]) -> RunData:
 def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate]:
     """Engines that hold the weights to evaluate, however those come about."""
     accelerator = resolve_accelerator(config.cluster)
+    check_heads(config, model.config, accelerator)
     python = worker_environment(config.cluster, accelerator)
     gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
-from nemo_rl.algorithms.data_setup import RunData, load_data
+from nemo_rl.algorithms.data_setup import RunData, check_heads, load_data
 from nemo_rl.algorithms.rollout_setup import connect_rollouts
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
@@ -39,6 +39,7 @@ def grpo_run(
     checkpoints = open_checkpoints(config)
     resumed = latest_checkpoint(config, checkpoints)
     accelerator = resolve_accelerator(config.cluster)
+    check_heads(config, data.model_config, accelerator)
     python = worker_environment(config.cluster, accelerator)
     with ExitStack() as stack:
         logger_ = stack.enter_context(open_logger(config, checkpoints, resumed))

@@ -33,6 +33,7 @@ def engine_arguments(
         "max_num_seqs": max_num_seqs,
         "tensor_parallel_size": vllm.tensor_parallel_size,
         "pipeline_parallel_size": vllm.pipeline_parallel_size,
+        "enable_expert_parallel": vllm.expert_parallel_size > 1,
         "enforce_eager": vllm.enforce_eager,
         "gpu_memory_utilization": vllm.gpu_memory_utilization,
         "enable_prefix_caching": True,

@@ -8,6 +8,7 @@ import ctypes
 import importlib
 import multiprocessing
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTr
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.platforms import current_platform
 
+from nemo_rl.generation.vllm.experts import ExpertReload
 from nemo_rl.weight_sync.checksum import checksums
 from nemo_rl.weight_sync.interfaces import Bucket, BucketReceiver, TensorEntry, WeightSyncError, tensors_of
 
@@ -70,6 +72,12 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
     update_info_cls = BucketUpdate
     receiver: BucketReceiver | None = None
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.experts = ExpertReload(self.model, self.model_config)
+        self.verifying = False
+        self.stored: set[int] = set()
+
     def init_transfer_engine(self, init_info: ReceiverInit) -> None:
         module, _, function = init_info.factory.partition(":")
         factory = getattr(importlib.import_module(module), function)
@@ -79,13 +87,21 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
         self.receiver = factory(rank=rank, device=self.device, **init_info.settings)
 
     def start_weight_update(self) -> None:
-        """Nothing to prepare: weights are overwritten in place."""
+        """Only experts have to be prepared: all other weights are overwritten in place."""
+        self.verifying = False
+        self.stored = _storages(self.model)
+        self.experts.start()
 
     def finish_weight_update(self) -> None:
+        self._finish_experts()
         if self.receiver is not None:
             self.receiver.release()
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
+
+    def abandon_weight_update(self) -> None:
+        """After an update that broke off, whatever it had reached."""
+        self.experts.abandon()
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         self.receive_weights(self.parse_update_info(update_info))
@@ -100,12 +116,35 @@ class BucketWeightTransfer(WeightTransferEngine[ReceiverInit, BucketUpdate]):
         buffer = self.receiver.receive(bucket)
         if update_info.checksums:
             _check(bucket, buffer)
+        if self.experts.layers:
+            # A layer of experts keeps its tensors until it has all; this memory will serve the next bucket.
+            buffer = buffer[: bucket.nbytes].clone()
         if update_info.verify_only:
-            with CompareInsteadOfCopy() as comparison:
-                self.model.load_weights(tensors_of(bucket, buffer))
-            comparison.raise_on_difference(bucket)
+            self._compare(bucket, tensors_of(bucket, buffer))
         else:
             self.model.load_weights(tensors_of(bucket, buffer))
+
+    def _compare(self, bucket: Bucket, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        if not self.verifying:
+            self._finish_experts()
+            self.experts.start()
+            self.verifying = True
+        with CompareInsteadOfCopy(self.stored) as comparison:
+            self.model.load_weights(tensors)
+        comparison.raise_on_difference(
+            f"version {bucket.version}, bucket {bucket.index} ({bucket.entries[0].name} ...)"
+        )
+        if not comparison.reached:
+            raise WeightSyncError(f"no tensor of bucket {bucket.index} ({bucket.entries[0].name} ...) has a parameter")
+
+    def _finish_experts(self) -> None:
+        """Layers that are still short of elements, padding for example, are loaded or compared now."""
+        if self.verifying:
+            with CompareInsteadOfCopy(self.stored) as comparison:
+                self.experts.finish()
+            comparison.raise_on_difference("experts")
+        else:
+            self.experts.finish()
 
     def shutdown(self) -> None:
         if self.receiver is not None:
@@ -125,31 +164,40 @@ def _check(bucket: Bucket, buffer: torch.Tensor) -> None:
             )
 
 
-class CompareInsteadOfCopy(TorchDispatchMode):
-    """While active, copies into parameters compare instead: what a weight loader would write against what is there.
+def _storages(model: torch.nn.Module) -> set[int]:
+    """Addresses of the memory that the model computes with."""
+    return {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
 
-    This sees exactly the slices, fusions and casts that loading performs, whatever the architecture.
+
+class CompareInsteadOfCopy(TorchDispatchMode):
+    """While active, copies into the model's memory compare instead: what a weight loader would write, what is there.
+
+    This sees exactly the slices, fusions, casts and repacking that loading performs, whatever the architecture.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stored: set[int]) -> None:
         super().__init__()
+        self.stored = stored
+        self.reached = 0
         self.compared = 0
         self.different = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten.copy_.default:
             target, source = args[0], args[1]
-            self.compared += 1
-            expected = source.to(device=target.device, dtype=target.dtype).expand_as(target)
-            self.different += int(not torch.equal(target, expected))
-            return target
+            self.reached += 1
+            if not target.is_meta and target.untyped_storage().data_ptr() in self.stored:
+                self.compared += 1
+                expected = source.to(device=target.device, dtype=target.dtype).expand_as(target)
+                self.different += int(not torch.equal(target, expected))
+                return target
         return function(*args, **(kwargs or {}))
 
-    def raise_on_difference(self, bucket: Bucket) -> None:
-        if self.different or not self.compared:
+    def raise_on_difference(self, what: str) -> None:
+        if self.different:
             raise WeightSyncError(
-                f"verification of weights version {bucket.version}: {self.different} of {self.compared} tensors "
-                f"of bucket {bucket.index} ({bucket.entries[0].name} ...) differ between trainer and engine"
+                f"verification of weights ({what}): {self.different} of {self.compared} tensors "
+                "differ between trainer and engine"
             )
 
 
@@ -159,6 +207,7 @@ class WorkerExtension:
     def abandon_update(self) -> None:
         """Close the update session that a failed sync left open, so that the next one can start."""
         self._weight_update_active = False
+        self.weight_transfer_engine.abandon_weight_update()  # type: ignore[attr-defined]
 
     def fill_weights(self, value: float) -> None:
         """Overwrite every parameter, to prove in tests that a sync replaces all of them."""

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from megatron.bridge.peft.adapter_wrapper import AdapterWrapper
 from megatron.bridge.peft.lora_merge import LoRAMerge
 from megatron.core import parallel_state
 
+from nemo_rl.policy.megatron.experts import merged_on_their_ranks
 from nemo_rl.policy.megatron.model import PolicyModel
 
 
@@ -24,11 +26,19 @@ def merged_weights(model: PolicyModel) -> Iterator[tuple[str, torch.Tensor]]:
         for task in model.export_tasks
         if task.global_param_name.endswith(("word_embeddings.weight", "output_layer.weight"))
     } | {"lm_head.weight"}
-    exported = model.bridge.export_hf_weights(
-        model.modules, cpu=False, show_progress=False, conversion_tasks=model.export_tasks
-    )
+    tasks = merged_on_their_ranks(model.export_tasks, model.modules)
+    exported = model.bridge.export_hf_weights(model.modules, cpu=False, show_progress=False, conversion_tasks=tasks)
     for name, tensor in exported:
         yield name, tensor[: model.vocab_size] if name in padded else tensor
+
+
+def save_merged_folder(model: PolicyModel, folder: Path) -> None:
+    """Write a Hugging Face folder of the merged model. Collective; rank 0 writes."""
+    pretrained = model.bridge.hf_pretrained
+    if torch.distributed.get_rank() == 0:
+        pretrained.save_artifacts(folder)
+    torch.distributed.barrier()
+    pretrained.state.source.save_generator(((name, tensor.cpu()) for name, tensor in merged_weights(model)), folder)
 
 
 def base_fingerprint(model: PolicyModel) -> str:

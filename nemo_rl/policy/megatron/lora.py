@@ -23,6 +23,7 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import PeftConfig
+from nemo_rl.policy.megatron.experts import merges_here
 from nemo_rl.policy.megatron.shards import Cut, cut_of, own_piece, whole_shape
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,13 @@ def inject(lora: GlobalLayerLoRA, chunks: list[torch.nn.Module]) -> list[torch.n
     return chunks
 
 
+def global_name(modules: list[torch.nn.Module], name: str, chunk: int) -> str:
+    """A parameter's name with layers counted over all pipeline stages and experts over all ranks."""
+    # Bridge leaves an expert its number within the rank where it sees that the name is an adapter's.
+    base, adapter, matrix = name.partition(".adapter.")
+    return str(_megatron_local_name_to_global(modules, get_model_config(modules[0]), base, chunk)) + adapter + matrix
+
+
 class AdapterSet:
     """The adapters of this rank's model chunks, known by their global (layout-independent) names."""
 
@@ -128,14 +136,11 @@ class AdapterSet:
         self.lora = lora
         self.modules = modules
         self.parameters: dict[str, torch.nn.Parameter] = {
-            self._global_name(name, chunk): parameter
+            global_name(modules, name, chunk): parameter
             for chunk, module in enumerate(modules)
             for name, parameter in module.named_parameters()
             if parameter.requires_grad
         }
-
-    def _global_name(self, name: str, chunk: int) -> str:
-        return _megatron_local_name_to_global(self.modules, get_model_config(self.modules[0]), name, chunk)
 
     def cut_of(self, name: str) -> Cut | None:
         """How tensor parallelism cuts the adapter matrix of this global name."""
@@ -155,6 +160,7 @@ class AdapterSet:
             t.global_param_name.partition(".to_wrap.weight")[0] for t in tasks if ".to_wrap." in t.global_param_name
         }
         merged = set(model_bridge.build_adapter_conversion_tasks(self.modules))
+        merged |= {t.global_param_name.partition(".to_wrap.weight")[0] for t in tasks if merges_here(t)}
         trained = {name.partition(".adapter.")[0] for name in self.parameters if ".adapter." in name}
         lost = sorted(trained - (exported & merged))
         if lost:

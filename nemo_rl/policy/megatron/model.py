@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from megatron.bridge import AutoBridge
 from megatron.bridge.models.gpt_provider import default_layer_spec
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
@@ -16,6 +15,7 @@ from megatron.core.utils import get_model_config
 from nemo_rl.config.schema import TrainedPolicyConfig
 from nemo_rl.policy.megatron.base_checkpoint import load_base
 from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
+from nemo_rl.policy.megatron.experts import Bridge
 from nemo_rl.policy.megatron.gemma3 import configure_gemma3, is_gemma3_text, use_local_layers
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class PolicyModel:
     """The live model of one rank: its DDP-wrapped pipeline chunks, the bridge that made it, and its adapters."""
 
-    bridge: AutoBridge
+    bridge: Bridge
     chunks: list[Any]
     adapters: AdapterSet | None
     vocab_size: int
@@ -77,7 +77,7 @@ def build_policy_model(
     model-parallel groups; collective."""
     if not has_transformer_engine():
         teach_bridge_local_layers()
-    bridge = AutoBridge.from_hf_pretrained(
+    bridge = Bridge.from_hf_pretrained(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )
     provider = bridge.to_megatron_provider(load_weights=base is None)

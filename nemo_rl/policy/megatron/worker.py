@@ -205,8 +205,10 @@ class MegatronPolicyWorker:
 
     def save_merged(self, folder: str) -> None:
         """Write a Hugging Face folder of the merged model."""
+        from nemo_rl.policy.megatron.export import save_merged_folder
+
         self.model.settle()
-        self.model.bridge.save_hf_pretrained(self.model.modules, folder, show_progress=False)
+        save_merged_folder(self.model, Path(folder))
 
     def memory_gib(self) -> dict[str, float]:
         """Not collective: resident memory of this process and, on a GPU, what torch's allocator holds."""

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nemo_rl.algorithms.data_setup import check_layout_of_experts, check_starting_points
+from nemo_rl.algorithms.data_setup import check_heads, check_layout_of_experts, check_starting_points
 from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import CheckpointingConfig
 from nemo_rl.data.errors import DataError
+from nemo_rl.distributed.environments import Accelerator
 
 CONFIG = Path(__file__).parents[3] / "examples/configs/grpo_tiny_cpu.yaml"
 
@@ -41,3 +42,21 @@ def test_experts_under_tensor_parallelism_need_sequence_parallelism(
     model = SimpleNamespace(num_experts=experts)
     with pytest.raises(DataError, match="sequence_parallel must be true") if refused else nullcontext():
         check_layout_of_experts(policy, model)
+
+
+@pytest.mark.parametrize(("kind", "model", "refused"), [
+    ("cpu", {"head_dim": 16}, True), ("cpu", {"head_dim": 128}, False), ("cuda", {"head_dim": 16}, False),
+    ("cpu", {"hidden_size": 64, "num_attention_heads": 4}, True),
+    ("cpu", {"hidden_size": 576, "num_attention_heads": 9}, False),
+])  # fmt: skip
+def test_heads_that_vllm_cannot_serve_on_a_cpu_are_named_before_a_worker_starts(
+    kind: str, model: dict[str, int], refused: bool
+) -> None:
+    config = load_config(CONFIG)
+    with pytest.raises(DataError, match="no heads of size 16") if refused else nullcontext():
+        check_heads(config, SimpleNamespace(**model), Accelerator(kind, None))
+
+
+def test_training_from_saved_rollouts_needs_no_engine_and_so_takes_any_heads() -> None:
+    config = load_config(CONFIG, ["debug.train_from_rollouts=rollouts"])
+    check_heads(config, SimpleNamespace(head_dim=16), Accelerator("cpu", None))

@@ -91,8 +91,7 @@ def train(worker: Any, batch: TrainBatch, loss: Loss | None = None) -> dict[str,
 
 def shards(worker: Any, what: str = "value") -> dict[str, Shard]:
     """This rank's trainable parameters (or their gradients) under their global names."""
-    from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
-
+    from nemo_rl.policy.megatron.lora import global_name
     from nemo_rl.policy.megatron.shards import cut_of
 
     model = worker.model
@@ -100,7 +99,7 @@ def shards(worker: Any, what: str = "value") -> dict[str, Shard]:
     for chunk, module in enumerate(model.modules):
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
-                whole = _megatron_local_name_to_global(model.modules, model.config, name, chunk)
+                whole = global_name(model.modules, name, chunk)
                 cut = cut_of(whole, parameter, gated_linear_unit=False)
                 tensor = parameter if what == "value" else parameter.main_grad
                 found[whole] = Shard(tensor.detach().clone(), cut and cut[:3])

@@ -51,7 +51,9 @@ def make_architecture(name: str, folder: Path) -> str:
     path = folder / name
     torch.manual_seed(17)
     if name in ("llama", "qwen2", "qwen3", "gemma3"):
-        model: Any = make_tiny_model(path, architecture=name, tie=True if name == "qwen2" else None)
+        # vLLM takes a Qwen2's head size to be its hidden size by its heads, whatever its head_dim.
+        size = {"hidden_size": 128} if name == "qwen2" else {}
+        model: Any = make_tiny_model(path, architecture=name, tie=True if name == "qwen2" else None, **size)
     else:
         common = {"vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "rms_norm_eps": 1e-6}
         experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}
