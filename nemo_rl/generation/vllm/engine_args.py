@@ -47,14 +47,14 @@ def engine_arguments(
         "seed": seed,
         "disable_log_stats": True,
         "enable_sleep_mode": share_device and not cpu,
+        # All devices of an engine are its actor's; left to itself, vLLM would ask Ray for others.
+        "distributed_executor_backend": "uni" if vllm.tensor_parallel_size * vllm.pipeline_parallel_size == 1 else "mp",
     }
     if cpu:
         arguments["kv_cache_memory_bytes"] = int(vllm.kv_cache_gb_cpu * 2**30)
         # A seeded request whose prompt is cut in two asks its random generator for an offset, which CPU ones lack.
         arguments["enable_chunked_prefill"] = False
         arguments["max_num_batched_tokens"] = max(CPU_BATCHED_TOKENS, vllm.max_model_len)
-    if cpu and vllm.tensor_parallel_size == vllm.pipeline_parallel_size == 1:
-        arguments["distributed_executor_backend"] = "uni"
     return arguments | generation.vllm_kwargs
 
 
