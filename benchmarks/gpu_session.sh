@@ -67,23 +67,29 @@ learn() { # NAME SECONDS KEY=VALUE...
     rm -rf "$OUT/$name"/*/rollouts
 }
 
-FAST=(--memory 0.5 --micro-batch-tokens 65536 --logits-chunk 16384)
+FAST=(--memory 0.5 --micro-batch-tokens 65536 --logits-chunk 4096)
 job offload 120 $PYTHON -m pytest -q -p no:cacheprovider tests/gpu/test_offload.py
 step step06 260 qwen3-0.6b --steps 6 "${FAST[@]}"
 step step06_apart 150 qwen3-0.6b --steps 6 "${FAST[@]}" --core-apart
+step step06_seeds 150 qwen3-0.6b --steps 6 "${FAST[@]}" --seed-per-sample
 job rollout06 260 $PYTHON benchmarks/rollout.py @qwen3-0.6b --json "$OUT/rollout06.json"
 refit refit06 200 qwen3-0.6b 50
-job train06 150 $PYTHON benchmarks/train_step.py @qwen3-0.6b --variants 65536:16384 --profile "$OUT/train06.txt" --json "$OUT/train06.json"
+job train06 150 $PYTHON benchmarks/train_step.py @qwen3-0.6b --variants 65536:4096 --profile "$OUT/train06.txt" --json "$OUT/train06.json"
 learn learn_r32 400 grpo.max_num_steps=100
+learn learn_bf16 400 grpo.max_num_steps=100 policy.precision=bfloat16
 learn learn_r8 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.dim=8 policy.megatron_cfg.peft.alpha=8
 learn learn_full 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.enabled=false \
     policy.megatron_cfg.optimizer.lr=2e-5 policy.megatron_cfg.optimizer.min_lr=2e-6 policy.megatron_cfg.scheduler.lr_warmup_init=2e-6
+# One-digit sums: a skill, not a constant answer.
+SUMS=(dataset_name=reasoning_gym:chain_sum task_params.min_terms=2 task_params.max_terms=2 task_params.min_digits=1 task_params.max_digits=1)
+learn learn_sums 590 grpo.max_num_steps=200 '~data.train.task_params' '~data.validation.task_params' \
+    "${SUMS[@]/#/++data.train.}" "${SUMS[@]/#/++data.validation.}"
 [[ -n "${GSM8K:-}" ]] && learn learn_gsm8k 590 grpo.max_num_steps=100 grpo.val_period=50 \
     data.train.dataset_name=gsm8k "data.train.data_path=$GSM8K/train.jsonl" '~data.train.task_params' data.train.size=null \
     data.validation.dataset_name=gsm8k "data.validation.data_path=$GSM8K/test.jsonl" '~data.validation.task_params' \
     data.default.prompt_file=examples/prompts/math.txt policy.max_total_sequence_length=512 \
     policy.generation.max_new_tokens=256 policy.train_micro_batch_size=32
 refit refit8 500 qwen3-8b 5
-step step8 500 qwen3-8b --steps 4 --memory 0.4 --micro-batch-tokens 16384 --logits-chunk 4096 --recompute
+step step8 300 qwen3-8b --steps 4 --memory 0.4 --micro-batch-tokens 8192 --logits-chunk 4096 --verify-every 2
 rm -rf "$MODELS"
 exit $((FAILED > 0))
