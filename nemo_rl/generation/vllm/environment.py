@@ -6,7 +6,7 @@ from nemo_rl.config.schema import GenerationConfig
 def engine_environment(generation: GenerationConfig, *, cpu: bool) -> dict[str, str]:
     """Environment variables that vLLM reads at import; the configuration's own come last."""
     # vLLM's core runs in the engine's own process: to a second one every step's log-probabilities would travel as one
-    # small message per sequence (docs/guides/gpu.md). An async engine has a second one on GPUs all the same.
+    # small message per sequence (docs/guides/gpu.md). An async engine has a second one all the same.
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",

@@ -85,7 +85,6 @@ def request(name: str, prompt: tuple[int, ...] = PROMPT, length: int = LENGTH) -
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     changes = ["policy.max_total_sequence_length=256", "policy.generation_batch_size=4"]
-    changes.append("grpo.async_grpo.in_flight_weight_updates=true")
     config = load_config(CONFIG, changes)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in engine_environment(config.policy.generation, cpu=True).items():

@@ -29,6 +29,21 @@ def train_at_scale(
     }
 
 
+def overflow_and_save(place: Place, model: str, batch: TrainBatch, folder: str) -> float:
+    """The loss scale that an overflow left when the checkpoint was made."""
+    worker = build(place, model, ["policy.precision=float16"])
+    worker.optimization.optimizer.get_loss_scale().fill_(2.0**40)
+    train(worker, batch)
+    worker.save(folder)
+    return float(worker.optimization.optimizer.get_loss_scale())
+
+
+def loaded_scale(place: Place, model: str, folder: str) -> float:
+    worker = build(place, model, ["policy.precision=float16"])
+    worker.load(folder)
+    return float(worker.optimization.optimizer.get_loss_scale())
+
+
 def train_on_nan(place: Place, model: str, batch: TrainBatch) -> str:
     """A loss that is not a number, which no loss scale helps."""
     worker = build(place, model, ["policy.precision=float16"])

@@ -22,6 +22,12 @@ def test_an_overflow_costs_no_step(pool, models, batches, layout):
     assert largest_difference(gradients, assemble([r["gradients"] for r in calm])) < 1e-2
 
 
+def test_the_loss_scale_survives_a_checkpoint(pool, models, batches, tmp_path):
+    model, folder = str(models("qwen3")), str(tmp_path / "policy")
+    (left,) = pool.run(1, float16_jobs.overflow_and_save, model, batches("qwen3"), folder)
+    assert pool.run(1, float16_jobs.loaded_scale, model, folder) == [left] and left not in (2.0**40, 2.0**16)
+
+
 def test_gradients_that_no_scale_helps_end_the_run(pool, models, batches):
     assert "were not finite" in pool.run(1, float16_jobs.train_on_nan, str(models("qwen3")), batches("qwen3"))[0]
 
