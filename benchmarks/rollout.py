@@ -44,7 +44,7 @@ def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any,
         config = MasterConfig.model_validate({"policy": policy, "data": data}).policy.generation
         arguments = engine_arguments(
             config, str(options.model), cpu=options.cpu, max_num_seqs=options.requests, seed=0,
-            trust_remote_code=False, share_device=True,
+            trust_remote_code=False, sleep_mode=not options.cpu,
         )  # fmt: skip
         sampling = SamplingSettings(temperature=1.0, top_p=1.0, top_k=None, ignore_eos=True)
         return LLM(**arguments), sampling_params(

@@ -97,16 +97,20 @@ def measure(
         "logprob_seconds": inference,
         "memory_gib": worker.memory_gib(),
     }
-    return report | flops(worker, batch).utilization(batch.lengths_B.tolist(), median, 1)
+    return report | flops(worker).utilization(batch.lengths_B.tolist(), median, 1)
 
 
-def flops(worker: MegatronPolicyWorker, batch: TrainBatch) -> TrainingFlops:
-    model = worker.model.bridge.hf_pretrained.config
+def flops(worker: MegatronPolicyWorker) -> TrainingFlops:
     trainable = sum(p.numel() for p in worker.model.trainable().values())
     frozen = sum(p.numel() for p in worker.model.frozen().values())
+    recompute = worker.config.policy.megatron_cfg.activation_checkpointing
+    return training_flops(worker.model.bridge.hf_pretrained.config, frozen, trainable, recompute=recompute)
+
+
+def training_flops(model: Any, frozen: int, trainable: int, *, recompute: bool) -> TrainingFlops:
+    """The counter for a model of this Hugging Face configuration on the GPU that is here, if any."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     width = model.num_attention_heads * model.head_dim
-    recompute = worker.config.policy.megatron_cfg.activation_checkpointing
     return TrainingFlops(frozen, trainable, model.num_hidden_layers, width, recompute, name)
 
 

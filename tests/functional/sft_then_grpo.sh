@@ -27,4 +27,4 @@ done
 "${RUN[@]}" "$REPO/tests/check_metrics.py" grpo.json \
     'data["validation/accuracy"]["0"] > 0.15' \
     'data["validation/accuracy"]["30"] > data["validation/accuracy"]["0"] + 0.1' \
-    'max(data["train/max_abs_logprob_error"]) < 1e-3'
+    'max(data["train/max_abs_logprob_error"]) < '"${MAX_LOGPROB_ERROR:-1e-3}"

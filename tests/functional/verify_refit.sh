@@ -16,10 +16,11 @@ for engine in 1 2; do
         --json "$OUT/refit.json" cluster.gpus_per_node=2 policy.megatron_cfg.tensor_model_parallel_size=2 \
         "policy.generation.vllm_cfg.tensor_parallel_size=$engine" "$@"
     "${RUN[@]}" - "$OUT/refit.json" <<'CHECK'
-import json, sys
+import json, os, sys
 result = json.load(open(sys.argv[1]))
 assert len(result["syncs"]) == 5 and result["base_unchanged"], result
 assert all(sync["refit/verify_seconds"] > 0 and sync["refit/weights_moved"] > 0.9 for sync in result["syncs"]), result
-assert result["agreement"]["mean_abs_logprob_error"] < 1e-5, result["agreement"]
+bound = float(os.environ.get("MEAN_LOGPROB_ERROR", "1e-5"))
+assert result["agreement"]["mean_abs_logprob_error"] < bound, result["agreement"]
 CHECK
 done

@@ -17,6 +17,7 @@ _OWNED_ARGUMENTS = {
     "enable_expert_parallel": "policy.generation.vllm_cfg.expert_parallel_size",
     "gpu_memory_utilization": "policy.generation.vllm_cfg.gpu_memory_utilization",
     "max_model_len": "policy.generation.vllm_cfg.max_model_len",
+    "enable_sleep_mode": "policy.generation.vllm_cfg.enable_sleep_mode",
     "enforce_eager": "policy.generation.vllm_cfg.enforce_eager",
     "max_num_seqs": "policy.generation_batch_size",
     "seed": "grpo.seed",
@@ -25,7 +26,6 @@ _OWNED_ARGUMENTS = {
 _FIXED_ARGUMENTS = (
     "load_format",
     "logprobs_mode",
-    "enable_sleep_mode",
     "skip_tokenizer_init",
     "weight_transfer_config",
     "worker_extension_cls",

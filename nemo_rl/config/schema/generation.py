@@ -28,6 +28,11 @@ class VllmConfig(Section):
     max_model_len: int = derived(
         "${policy.max_total_sequence_length}", ge=1, description="Longest sequence the engine accepts, in tokens."
     )
+    enable_sleep_mode: bool = Field(
+        True,
+        description="Colocated on a GPU: give the engine's memory back while the policy trains. false keeps it, which "
+        "other programs on the same GPU may require (vLLM insists that memory in use falls).",
+    )
     enforce_eager: bool = Field(False, description="Do not compile or capture graphs: faster start, slower generation.")
     kv_cache_gb_cpu: float = Field(1.0, gt=0, description="GiB of KV cache of each engine on CPU.")
     env_vars: dict[str, str] | None = Field(None, description="Environment variables of the engines' processes.")
@@ -74,3 +79,8 @@ class GenerationConfig(Section):
         default_factory=dict, description="Further arguments of vLLM's engine, passed on as they are."
     )
     colocated: ColocatedConfig = group(ColocatedConfig, "Where the engine runs.")
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether an engine on a GPU gives its memory back while the policy trains."""
+        return self.colocated.enabled and self.vllm_cfg.enable_sleep_mode

@@ -38,7 +38,7 @@ class VllmAsyncWorker:
         # Only an update in the midst of a request needs its tokens one by one, to know which weights each is from;
         # handing them out takes this process twice as long as keeping them until the end.
         self.streams = config.grpo.async_grpo.in_flight_weight_updates
-        self.can_sleep = policy.generation.colocated.enabled and not cpu
+        self.can_sleep = policy.generation.sleeps and not cpu
         self.running: set[Sampling] = set()
         self.weights_are_there = asyncio.Event()
         self.weights_are_there.set()
@@ -49,7 +49,7 @@ class VllmAsyncWorker:
             max_num_seqs=policy.generation_batch_size,
             seed=config.grpo.seed + replica,
             trust_remote_code=policy.trust_remote_code,
-            share_device=policy.generation.colocated.enabled,
+            sleep_mode=self.can_sleep,
         )
         self.engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 

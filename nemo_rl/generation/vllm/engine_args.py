@@ -18,7 +18,7 @@ def engine_arguments(
     max_num_seqs: int,
     seed: int,
     trust_remote_code: bool,
-    share_device: bool,
+    sleep_mode: bool,
 ) -> dict[str, Any]:
     """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them."""
     from vllm.config import WeightTransferConfig
@@ -46,7 +46,7 @@ def engine_arguments(
         "trust_remote_code": trust_remote_code,
         "seed": seed,
         "disable_log_stats": True,
-        "enable_sleep_mode": share_device and not cpu,
+        "enable_sleep_mode": sleep_mode,
         # All devices of an engine are its actor's; left to itself, vLLM would ask Ray for others.
         "distributed_executor_backend": "uni" if vllm.tensor_parallel_size * vllm.pipeline_parallel_size == 1 else "mp",
     }

@@ -36,7 +36,7 @@ class PlainVllmWorker(VllmWorker):
             max_num_seqs=policy.generation_batch_size,
             seed=config.seed + replica,
             trust_remote_code=policy.trust_remote_code,
-            share_device=False,
+            sleep_mode=False,
         )
         arguments = {key: value for key, value in arguments.items() if key not in _WEIGHT_TRANSFER}
         arguments["load_format"] = "auto"

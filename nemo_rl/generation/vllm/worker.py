@@ -26,6 +26,7 @@ class VllmWorker:
         policy = config.policy
         self.state = EngineState(replica)
         self.checksums = config.weight_sync.checksums
+        self.can_sleep = policy.generation.sleeps and not cpu
         self.engine = LLM(
             **engine_arguments(
                 policy.generation,
@@ -34,10 +35,9 @@ class VllmWorker:
                 max_num_seqs=policy.generation_batch_size,
                 seed=config.seed + replica,
                 trust_remote_code=policy.trust_remote_code,
-                share_device=policy.generation.colocated.enabled,
+                sleep_mode=self.can_sleep,
             )
         )
-        self.can_sleep = policy.generation.colocated.enabled and not cpu
 
     def ready(self) -> dict[str, Any]:
         cache = self.engine.llm_engine.vllm_config.cache_config

@@ -158,8 +158,13 @@ def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
         provider.moe_router_dtype = megatron.moe_router_dtype
         provider.moe_aux_loss_coeff = 0.0
         provider.moe_router_load_balancing_type = "none"
-    if has_transformer_engine():
-        return
+    if not has_transformer_engine():
+        use_local_kernels(provider)
+
+
+def use_local_kernels(provider: Any) -> None:
+    """Megatron's local layers and no fused kernels, for where there is no transformer-engine. Raises ValueError for a
+    model whose layers they cannot stand for."""
     from nemo_rl.policy.megatron.local_spec import local_block_spec
 
     logger.info("transformer-engine is not installed: using Megatron's local layers with PyTorch attention")

@@ -124,6 +124,6 @@ def spreads_experts(ranks: int) -> bool:
         ["cluster.gpus_per_node=2", f"{key}.tensor_parallel_size=2", f"{key}.expert_parallel_size={ranks}"],
     )
     arguments = engine_arguments(
-        config.policy.generation, "", cpu=False, max_num_seqs=1, seed=0, trust_remote_code=False, share_device=True
+        config.policy.generation, "", cpu=False, max_num_seqs=1, seed=0, trust_remote_code=False, sleep_mode=True
     )
     return bool(arguments["enable_expert_parallel"])
