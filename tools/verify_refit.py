@@ -36,6 +36,7 @@ from nemo_rl.environments.interfaces import Environment, EnvironmentInput, Envir
 from nemo_rl.experience.batch import flatten, train_batch
 from nemo_rl.utils.logging_setup import setup_driver_logging
 from nemo_rl.weight_sync.interfaces import WeightSyncError
+from nemo_rl.weight_sync.publisher import ColocatedPublisher, SeparatePublisher
 
 ALWAYS = (
     "weight_sync.verify_every=1",
@@ -85,15 +86,33 @@ def verify(run: Run, prompts: Sequence[Prompt], syncs: int) -> dict[str, Any]:
         run.publisher.training_phase()
         run.policy.call("draw_adapters", version)
         lines.append(run.publisher.publish(version))
-        memory.append(run.policy.call("memory_gib"))
+        memory.append(memory_of(run))
     agreement = logprob_agreement(run, prompts)
     return {
         "syncs": lines,
-        "policy_memory_gib": {"first": memory[0], "last": memory[-1]},
+        "memory_gib": memory,
         "engines": run.engines,
         "agreement": agreement,
         "base_unchanged": run.policy.call("base_fingerprint") == base,
     }
+
+
+def memory_of(run: Run) -> dict[str, list[dict[str, float]]]:
+    """Right after a sync, the policy being away: of every policy rank and every engine's workers, in GiB."""
+    assert isinstance(run.publisher, ColocatedPublisher | SeparatePublisher)
+    engines = [worker for engine in run.publisher.generation.call("memory_gib") for worker in engine]
+    return {"policy": run.policy.call("memory_gib"), "engine": engines}
+
+
+def growth(memory: Sequence[dict[str, list[dict[str, float]]]]) -> str:
+    """First, middle and last reading of each side's first process, in GiB."""
+    shown = {"first": memory[0], "middle": memory[len(memory) // 2], "last": memory[-1]}
+    return "\n".join(
+        f"memory of the {side}, GiB, {name} sync: "
+        + ", ".join(f"{kind} {gib:.3f}" for kind, gib in reading[side][0].items())
+        for side in ("policy", "engine")
+        for name, reading in shown.items()
+    )
 
 
 def logprob_agreement(run: Run, prompts: Sequence[Prompt]) -> dict[str, float]:
@@ -120,7 +139,8 @@ def report(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     agreement = ", ".join(f"{name} {value:.2e}" for name, value in result["agreement"].items())
     console.print(f"log-probabilities, engine against trainer: {agreement}")
-    console.print(f"base unchanged: {result['base_unchanged']}; memory of the policy: {result['policy_memory_gib']}")
+    console.print(f"base unchanged: {result['base_unchanged']}")
+    console.print(growth(result["memory_gib"]))
 
 
 def arguments() -> argparse.Namespace:

@@ -201,6 +201,11 @@ class VllmAsyncWorker:
     async def weights_version(self) -> int | None:
         return self.state.version
 
+    async def memory_gib(self) -> list[dict[str, float]]:
+        """Of each of vLLM's workers."""
+        report: list[dict[str, float]] = await self._ask(self.engine.collective_rpc("memory_gib"))
+        return report
+
     async def fill_weights(self, value: float) -> None:
         await self._ask(self.engine.collective_rpc("fill_weights", args=(value,)))
 

@@ -19,6 +19,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.platforms import current_platform
 
 from nemo_rl.generation.vllm.experts import ExpertReload
+from nemo_rl.utils.process_memory import memory_gib
 from nemo_rl.weight_sync.checksum import checksums
 from nemo_rl.weight_sync.interfaces import Bucket, BucketReceiver, TensorEntry, WeightSyncError, tensors_of
 
@@ -209,6 +210,9 @@ class WorkerExtension:
         """Close the update session that a failed sync left open, so that the next one can start."""
         self._weight_update_active = False
         self.weight_transfer_engine.abandon_weight_update()  # type: ignore[attr-defined]
+
+    def memory_gib(self) -> dict[str, float]:
+        return memory_gib()
 
     def fill_weights(self, value: float) -> None:
         """Overwrite every parameter, to prove in tests that a sync replaces all of them."""

@@ -124,6 +124,11 @@ class VllmWorker:
     def weights_version(self) -> int | None:
         return self.state.version
 
+    def memory_gib(self) -> list[dict[str, float]]:
+        """Of each of vLLM's workers."""
+        report: list[dict[str, float]] = self.engine.collective_rpc("memory_gib")
+        return report
+
     def fill_weights(self, value: float) -> None:
         self.engine.collective_rpc("fill_weights", args=(value,))
 

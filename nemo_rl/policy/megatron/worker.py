@@ -1,7 +1,6 @@
 """One training rank: a Ray actor that holds a shard of the policy. It receives, calls a module, returns."""
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -211,18 +210,10 @@ class MegatronPolicyWorker:
         save_merged_folder(self.model, Path(folder))
 
     def memory_gib(self) -> dict[str, float]:
-        """Not collective: resident memory of this process and, on a GPU, what torch's allocator holds."""
-        import psutil
-        import torch
+        """Not collective."""
+        from nemo_rl.utils.process_memory import memory_gib
 
-        report = {"rss": psutil.Process(os.getpid()).memory_info().rss / 2**30}
-        if torch.cuda.is_available():
-            report |= {
-                "allocated": torch.cuda.memory_allocated() / 2**30,
-                "reserved": torch.cuda.memory_reserved() / 2**30,
-                "peak": torch.cuda.max_memory_allocated() / 2**30,
-            }
-        return report
+        return memory_gib()
 
     def shutdown(self) -> None:
         import torch
