@@ -1,7 +1,7 @@
 """What a run consists of while it runs: components, state, and when things are due."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +38,10 @@ class Publisher(Protocol):
     def publish(self, version: int) -> dict[str, float]: ...
 
     def training_phase(self) -> None: ...
+
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        """For what reads the policy between steps, as a checkpoint does."""
+        ...
 
 
 class DataPosition(Protocol):

@@ -1,6 +1,7 @@
 """Publishes weights while a collector keeps the engines busy."""
 
 import time
+from contextlib import AbstractContextManager
 
 from nemo_rl.experience.async_source import Collection
 from nemo_rl.utils.timer import Timer
@@ -23,6 +24,9 @@ class CollectingPublisher:
 
     def training_phase(self) -> None:
         """Nothing to do."""
+
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        return self.inner.policy_on_device()
 
     def recover(self) -> None:
         """Replace engines that died; the collector issues what they had again."""

@@ -1,6 +1,8 @@
 """When weights and memory move between trainer and engine: the phases of a step."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from nemo_rl.generation.generation import MOST_RESTARTS, Generation
 from nemo_rl.policy.policy import Policy
@@ -24,16 +26,26 @@ class ColocatedPublisher:
         """Move the weights, then the devices, to the engine: only what the transfer needs is resident during it."""
         retained = retention(self.policy, version, self.measure_every)
         self.version = version
+        return self._hand_over().metrics() | retained
+
+    def _hand_over(self) -> SyncReport:
         self.policy.offload("before_sync")
         self.generation.wake(["weights"])
-        report = sync_despite_deaths(self.generation, self.synchronizer, version)
+        report = sync_despite_deaths(self.generation, self.synchronizer, self.version)
         self.policy.offload("after_sync")
         self.generation.wake(["kv_cache"])
-        return report.metrics() | retained
+        return report
 
     def training_phase(self) -> None:
         self.generation.sleep()
         self.policy.onload()
+
+    @contextmanager
+    def policy_on_device(self) -> Iterator[None]:
+        """The policy takes the devices back, and then gives them to the engine again, which needs a sync for it."""
+        self.training_phase()
+        yield
+        self._hand_over()
 
     def recover(self) -> None:
         """Replace engines that died and bring all back to the weights that they had."""
@@ -67,6 +79,9 @@ class SeparatePublisher:
     def training_phase(self) -> None:
         """Nothing to do."""
 
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def recover(self) -> None:
         """Replace engines that died and bring all back to the weights that they had."""
         self.generation.restart_dead()
@@ -82,6 +97,9 @@ class NoPublisher:
 
     def training_phase(self) -> None:
         """Nothing to do."""
+
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def sync_despite_deaths(

@@ -67,7 +67,7 @@ class ParkedTensors:
 
 
 class PolicyMemory:
-    """The phases of a colocated step. On a CPU every phase is free: host memory is shared as it is."""
+    """The phases of a colocated step. On a CPU they only have names: host memory is shared as it is."""
 
     def __init__(self, model: PolicyModel, optimization: Optimization) -> None:
         buffers = [b for chunk in model.chunks for b in [*chunk.buffers, *chunk.expert_parallel_buffers]]
@@ -85,6 +85,7 @@ class PolicyMemory:
 
     def offload(self, phase: str) -> None:
         """`before_sync` keeps what merging needs, the weights; `after_sync` keeps nothing."""
+        self.on_device = self.on_device and phase != "after_sync"
         if not torch.cuda.is_available():
             return
         self.gradients.park()
@@ -96,12 +97,18 @@ class PolicyMemory:
         torch.cuda.empty_cache()
 
     def onload(self) -> None:
-        """Everything back, for log-probabilities and training."""
+        """Everything back, for log-probabilities, training and checkpoints."""
+        self.on_device = True
         if not torch.cuda.is_available():
             return
         for part in (self.base, self.trainable, self.gradients, self.optimizer):
             part.unpark()
         torch.cuda.synchronize()
+
+    def require(self, what: str) -> None:
+        """RuntimeError if the policy has left its devices (on a CPU: would have), where its tensors are empty."""
+        if not self.on_device:
+            raise RuntimeError(f"{what} needs the policy on its devices, which it has left to the engine")
 
 
 def _free_scratch() -> None:

@@ -94,6 +94,7 @@ class MegatronPolicyWorker:
         def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
             return loss(logprobs_BT, rows.to(logprobs_BT.device), normalizer)
 
+        self.memory.require("training")
         rates = None
         while rates is None:
             for chunk in self.model.chunks:
@@ -113,6 +114,7 @@ class MegatronPolicyWorker:
         def on_rows(logprobs_BT: Any, rows: Any) -> tuple[Any, Any]:
             return logprobs_BT.sum() * 0.0, logprobs_BT.cpu()
 
+        self.memory.require("a forward pass")
         self.model.settle()
         with self.reference.active() if reference else nullcontext():
             return run_schedule(
@@ -136,6 +138,7 @@ class MegatronPolicyWorker:
         from nemo_rl.policy.megatron.export import merged_weights
         from nemo_rl.weight_sync.buckets import BucketStream
 
+        self.memory.require("a weight sync")
         self.model.settle()
         self.stream = BucketStream(merged_weights(self.model), self.sender, version, bucket_bytes, checksums)
 
@@ -161,6 +164,7 @@ class MegatronPolicyWorker:
     def merge_retention(self) -> dict[str, float]:
         from nemo_rl.policy.megatron.export import merge_retention
 
+        self.memory.require("a look at the weights")
         self.model.settle()
         return merge_retention(self.model) if self.model.adapters is not None else {}
 
@@ -176,11 +180,13 @@ class MegatronPolicyWorker:
         """Not collective."""
         from nemo_rl.policy.megatron.export import base_fingerprint
 
+        self.memory.require("the base's fingerprint")
         return base_fingerprint(self.model)
 
     def save(self, folder: str) -> None:
         from nemo_rl.policy.megatron.checkpoint import save_policy
 
+        self.memory.require("a checkpoint")
         self.model.settle()
         save_policy(self.model, self.optimization, Path(folder))
 
@@ -199,6 +205,7 @@ class MegatronPolicyWorker:
         """Write a PEFT folder (adapter_config.json, adapter_model.safetensors)."""
         from nemo_rl.policy.megatron.peft_folder import save_peft_folder
 
+        self.memory.require("a PEFT folder")
         self.model.settle()
         save_peft_folder(self.model, Path(folder), self.model_path)
 
@@ -206,6 +213,7 @@ class MegatronPolicyWorker:
         """Write a Hugging Face folder of the merged model."""
         from nemo_rl.policy.megatron.export import save_merged_folder
 
+        self.memory.require("a merged folder")
         self.model.settle()
         save_merged_folder(self.model, Path(folder))
 
