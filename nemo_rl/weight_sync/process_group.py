@@ -69,8 +69,8 @@ class TransferGroup:
                 raise WeightSyncError(f"{otherwise} within {self.deadline_s:.0f} s")
             if now - checked > 0.5 and self.rank:
                 checked = now
-                if _abandoned(self.store):
-                    raise WeightSyncError("the trainer gave this weight transfer up")
+                if reason := _abandoned(self.store):
+                    raise WeightSyncError(f"the trainer gave this weight transfer up: {reason}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.01)
 
@@ -110,17 +110,22 @@ class ProcessGroupSender:
         """Receivers that still wait are told; a later run of `open_sender` forms a new group."""
         if not self.serves:
             return
-        self.store.set(_ABANDONED, "yes")
+        self.store.set(_ABANDONED, "it closed its end")
         self.thread.shutdown(wait=False, cancel_futures=True)
         if self.group is not None:
             self.group.abandon()
 
     def _send(self, bucket: Bucket) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-        if self.group is None:
-            self.group = TransferGroup(self.store, 0, self.world, self.device, self.address, self.deadline_s)
-        self.group.broadcast(self.buffers[bucket.index % 2][: bucket.nbytes], f"sending bucket {bucket.index}")
+        """A failure here ends what the receivers wait for: the trainer waits for them, not for this thread."""
+        try:
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
+            if self.group is None:
+                self.group = TransferGroup(self.store, 0, self.world, self.device, self.address, self.deadline_s)
+            self.group.broadcast(self.buffers[bucket.index % 2][: bucket.nbytes], f"sending bucket {bucket.index}")
+        except BaseException as error:
+            self.store.set(_ABANDONED, f"{type(error).__name__}: {error}")
+            raise
 
     def _await(self, slot: int) -> None:
         if (sent := self.sending.pop(slot, None)) is None:
@@ -197,12 +202,12 @@ def _address_towards(host: str, port: int) -> str:
         return str(probe.getsockname()[0])
 
 
-def _abandoned(store: TCPStore) -> bool:
-    """Also true when the store is gone, which means that the trainer is."""
+def _abandoned(store: TCPStore) -> str | None:
+    """Why the trainer sends no more, if it does not. When the store is gone, the trainer is."""
     try:
-        return store.check([_ABANDONED])
+        return store.get(_ABANDONED).decode() if store.check([_ABANDONED]) else None
     except (RuntimeError, ConnectionError):
-        return True
+        return "its process is gone"
 
 
 def _make_group(

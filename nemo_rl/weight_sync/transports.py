@@ -74,7 +74,7 @@ def choose_transport(
         f"{__name__}:process_group_receiver",
         shared
         | {
-            "device": "cuda" if accelerator.is_cuda else "cpu",
+            "device": "cuda:0" if accelerator.is_cuda else "cpu",  # a rank sees no device but its own
             "address": LOOPBACK if len(nodes) == 1 else policy.nodes[0]["ip"],
         },
         lambda replica: shared | {"first_rank": replica * engines.tp * engines.pp},

@@ -92,6 +92,28 @@ def test_a_receiver_that_waits_is_told_when_the_trainer_gives_up() -> None:
     assert time.monotonic() - start < 5
 
 
+class BrokenGroup:
+    def broadcast(self, buffer: torch.Tensor, what: str) -> None:
+        raise RuntimeError("the cable is out")
+
+    def abandon(self) -> None: ...
+
+
+def test_a_sender_that_fails_ends_the_receivers_wait_and_says_why() -> None:
+    sender, receivers = ends(1, deadline_s=60.0)
+    sender.group = BrokenGroup()  # type: ignore[assignment]
+    bucket = BucketStream(weights(0).items(), sender, version=1, limit=1 << 20, checksums=False).next()
+    assert bucket is not None
+    start = time.monotonic()
+    sender.send(bucket)
+    with pytest.raises(WeightSyncError, match="gave this weight transfer up: RuntimeError: the cable is out"):
+        receivers[0].receive(bucket)
+    assert time.monotonic() - start < 5
+    with pytest.raises(RuntimeError, match="the cable is out"):
+        sender.finish()
+    sender.close()
+
+
 def test_default_groups_are_not_touched() -> None:
     sender, receivers = ends(1)
     sync(sender, receivers, weights(0))
