@@ -68,13 +68,15 @@ learn() { # NAME SECONDS KEY=VALUE...
 }
 
 FAST=(--memory 0.5 --micro-batch-tokens 65536 --logits-chunk 4096)
-job offload 120 $PYTHON -m pytest -q -p no:cacheprovider tests/gpu/test_offload.py
+job gpu_tests 240 $PYTHON -m pytest -q -p no:cacheprovider tests/gpu
 step step06 260 qwen3-0.6b --steps 6 "${FAST[@]}"
 step step06_apart 150 qwen3-0.6b --steps 6 "${FAST[@]}" --core-apart
 step step06_seeds 150 qwen3-0.6b --steps 6 "${FAST[@]}" --seed-per-sample
-job rollout06 260 $PYTHON benchmarks/rollout.py @qwen3-0.6b --json "$OUT/rollout06.json"
+job rollout06 450 $PYTHON benchmarks/rollout.py @qwen3-0.6b --json "$OUT/rollout06.json"
 refit refit06 200 qwen3-0.6b 50
 job train06 150 $PYTHON benchmarks/train_step.py @qwen3-0.6b --variants 65536:4096 --profile "$OUT/train06.txt" --json "$OUT/train06.json"
+job bridge06 200 $PYTHON benchmarks/bridge_loop.py @qwen3-0.6b --json "$OUT/bridge06.json"
+job functional 900 env PYTHON="$PYTHON" OUTPUT_DIR="$OUT/functional" tests/L1_Functional_Tests_GPU.sh
 learn learn_r32 400 grpo.max_num_steps=100
 learn learn_bf16 400 grpo.max_num_steps=100 policy.precision=bfloat16
 learn learn_r8 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.dim=8 policy.megatron_cfg.peft.alpha=8

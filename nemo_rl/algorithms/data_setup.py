@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_rl.config.schema import CheckpointingConfig, EngineConfig, MasterConfig, TrainedPolicyConfig
+from nemo_rl.config.schema import CheckpointingConfig, EngineConfig, MasterConfig, PeftConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
@@ -14,6 +14,7 @@ from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.data.settings import DatasetSettings, Record
 from nemo_rl.data.tokenizer import load_tokenizer, validate_model_folder
 from nemo_rl.distributed.environments import Accelerator
+from nemo_rl.policy.adapter_folder import AdapterError, check_adapter_folder
 from nemo_rl.utils.checkpoint_files import CheckpointError, megatron_checkpoint
 from nemo_rl.utils.tiny_model import resolve_model
 
@@ -63,11 +64,14 @@ def load_model(policy: TrainedPolicyConfig) -> LoadedModel:
     return LoadedModel(path, config, tokenizer)
 
 
-def check_starting_points(checkpointing: CheckpointingConfig) -> None:
-    """DataError unless the adapter and the base that training is told to start from are there."""
+def check_starting_points(checkpointing: CheckpointingConfig, peft: PeftConfig) -> None:
+    """DataError unless the adapter and the base that training is told to start from are there and fit."""
     adapter, base = checkpointing.adapter_path, checkpointing.pretrained_checkpoint
-    if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
-        raise DataError(f"checkpointing.adapter_path={adapter} is not a PEFT adapter: it has no adapter_config.json")
+    if adapter is not None:
+        try:
+            check_adapter_folder(Path(adapter), peft.dim, peft.alpha)
+        except AdapterError as error:
+            raise DataError(f"checkpointing.adapter_path: {error}") from error
     if base is not None:
         try:
             megatron_checkpoint(base)
@@ -99,7 +103,7 @@ def check_heads(config: EngineConfig, model: Any, accelerator: Accelerator) -> N
 
 def load_data(config: MasterConfig) -> RunData:
     """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
-    check_starting_points(config.checkpointing)
+    check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
     check_layout_of_experts(config.policy, model.config)
     if config.debug.train_from_rollouts is not None:

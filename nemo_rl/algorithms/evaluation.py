@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 def evaluate(config: EvalMasterConfig) -> dict[str, float]:
     """Answer every problem, write samples.jsonl and metrics.json, return the metrics."""
     config = with_checkpoint_settings(config)
-    check_starting_points(config.checkpointing)
+    check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
     prompts = load_prompts(config, model)
     groups: list[RolloutGroup] = []

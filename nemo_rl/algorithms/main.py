@@ -17,6 +17,7 @@ from nemo_rl.config.plan import describe_plan
 from nemo_rl.config.plan_sft import describe_eval_plan, describe_sft_plan
 from nemo_rl.config.schema import EvalMasterConfig, MasterConfig, SFTMasterConfig
 from nemo_rl.data.errors import DataError
+from nemo_rl.policy.adapter_folder import AdapterError
 from nemo_rl.utils.checkpoint_files import CheckpointError
 from nemo_rl.utils.logger import read_history
 from nemo_rl.utils.logging_setup import setup_driver_logging
@@ -43,7 +44,7 @@ def run_eval(config: EvalMasterConfig) -> int:
     console.print(describe_eval_plan(config))
     try:
         metrics = evaluate(config)
-    except (CheckpointError, DataError) as error:
+    except (AdapterError, CheckpointError, DataError) as error:
         console.print(f"[bold red]error:[/] {error}")
         return 2
     table = Table("metric", "value", title="Evaluation")
@@ -65,7 +66,7 @@ def _run[AnyRun: TrainingRun](
             with run.progress:
                 train(run)
             summarise(run, console)
-    except DataError as error:
+    except (AdapterError, CheckpointError, DataError) as error:
         console.print(f"[bold red]error:[/] {error}")
         return 2
     return 0

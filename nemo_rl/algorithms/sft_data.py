@@ -29,7 +29,7 @@ class SFTData:
 
 def load_sft_data(config: SFTMasterConfig) -> SFTData:
     """Load and check everything. Raises DataError with one sentence for what is wrong."""
-    check_starting_points(config.checkpointing)
+    check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
     check_layout_of_experts(config.policy, model.config)
     data = config.data

@@ -23,16 +23,13 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from megatron.core.utils import get_model_config
 
 from nemo_rl.config.schema import PeftConfig
+from nemo_rl.policy.adapter_folder import AdapterError
 from nemo_rl.policy.megatron.experts import merges_here
 from nemo_rl.policy.megatron.shards import Cut, cut_of, own_piece, whole_shape
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-
-
-class AdapterError(ValueError):
-    """An adapter was asked for that could not be trained, exported or loaded."""
 
 
 class GlobalLayerLoRA(LoRA):

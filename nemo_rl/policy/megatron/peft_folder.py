@@ -4,7 +4,6 @@ Megatron fuses q, k, v into one linear and gate, up into another, with one A for
 and an A each. Writing repeats A. Reading needs equal A's: others cannot be represented, and are refused.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from nemo_rl.policy.megatron.lora import AdapterError
+from nemo_rl.policy.adapter_folder import WEIGHTS_FILE, AdapterError, check_adapter_folder
 from nemo_rl.policy.megatron.model import PolicyModel
 from nemo_rl.policy.megatron.shards import own_piece, whole_shape
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-_PLAIN = {"use_rslora": False, "use_dora": False, "bias": "none", "fan_in_fan_out": False, "modules_to_save": None}
 
 
 def save_peft_folder(model: PolicyModel, folder: Path, base_model_name: str) -> None:
@@ -39,7 +36,8 @@ def load_peft_folder(model: PolicyModel, folder: Path) -> None:
     if model.adapters is None:
         raise AdapterError(f"{folder} has adapters, but policy.megatron_cfg.peft.enabled is false")
     lora = model.adapters.lora
-    tensors = _read(folder, lora.dim, lora.alpha)
+    check_adapter_folder(folder, lora.dim, lora.alpha)
+    tensors = load_file(folder / WEIGHTS_FILE)  # by the names that they have in the file
     wholes: dict[str, torch.Tensor] = {}
     used: set[str] = set()
     problem: str | None = None
@@ -63,28 +61,6 @@ def load_peft_folder(model: PolicyModel, folder: Path) -> None:
     with torch.no_grad():
         for name, parameter in model.adapters.parameters.items():
             parameter.copy_(own_piece(wholes[name], model.adapters.cut_of(name)))
-
-
-def _read(folder: Path, dim: int, alpha: float) -> dict[str, torch.Tensor]:
-    """The tensors, by the names they have in the file, of a folder whose config is what this run can represent."""
-    for file in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (folder / file).is_file():
-            raise AdapterError(f"{folder} is not a PEFT adapter: it has no {file}")
-    config = json.loads((folder / CONFIG_FILE).read_text())
-    if config.get("peft_type") != "LORA":
-        raise AdapterError(f"{folder} holds a PEFT adapter of type {config.get('peft_type')}; only LORA can be loaded")
-    for key, ours, section in (("r", dim, "dim"), ("lora_alpha", alpha, "alpha")):
-        if config.get(key) != ours:
-            raise AdapterError(
-                f"{folder} has {key}={config.get(key)}, but policy.megatron_cfg.peft.{section}={ours}; make them equal"
-            )
-    for key in ("rank_pattern", "alpha_pattern"):
-        if config.get(key):
-            raise AdapterError(f"{folder} sets {key}={config[key]}; here all modules share one rank and one alpha")
-    for key, plain in _PLAIN.items():
-        if config.get(key, plain) != plain:
-            raise AdapterError(f"{folder} sets {key}={config[key]}, which Megatron's LoRA cannot represent")
-    return load_file(folder / WEIGHTS_FILE)
 
 
 def _peft_names(model: PolicyModel, name: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What a run starts from is checked before any worker is."""
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ import pytest
 
 from nemo_rl.algorithms.data_setup import check_heads, check_layout_of_experts, check_starting_points
 from nemo_rl.config.loader import load_config
-from nemo_rl.config.schema import CheckpointingConfig
+from nemo_rl.config.schema import CheckpointingConfig, PeftConfig
 from nemo_rl.data.errors import DataError
 from nemo_rl.distributed.environments import Accelerator
 
@@ -20,14 +21,18 @@ CONFIG = Path(__file__).parents[3] / "examples/configs/grpo_tiny_cpu.yaml"
 ])  # fmt: skip
 def test_starting_point_that_is_not_there_is_named(tmp_path: Path, key: str, complaint: str) -> None:
     with pytest.raises(DataError, match=f"checkpointing.{key}.*{complaint}"):
-        check_starting_points(CheckpointingConfig.model_validate({key: str(tmp_path)}))
+        check_starting_points(CheckpointingConfig.model_validate({key: str(tmp_path)}), PeftConfig())
 
 
 def test_starting_points_that_are_there_pass(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+    (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "iter_0000001").mkdir()
     (tmp_path / "iter_0000001" / "metadata.json").write_text("{}")
-    check_starting_points(CheckpointingConfig(adapter_path=str(tmp_path), pretrained_checkpoint=str(tmp_path)))
+    settings = CheckpointingConfig(adapter_path=str(tmp_path), pretrained_checkpoint=str(tmp_path))
+    check_starting_points(settings, PeftConfig(dim=4, alpha=8.0))
+    with pytest.raises(DataError, match=r"checkpointing.adapter_path: .* has lora_alpha=8, but .*peft.alpha=32.0"):
+        check_starting_points(settings, PeftConfig(dim=4))
 
 
 @pytest.mark.parametrize(("experts", "tp", "sequence_parallel", "refused"), [

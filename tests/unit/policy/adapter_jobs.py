@@ -96,7 +96,7 @@ def many_exports(place: Place, model: str, count: int) -> dict[str, Any]:
 
 def lost_adapter(place: Place, model: str) -> str:
     """The error when the exporter has no task for one adapter."""
-    from nemo_rl.policy.megatron.lora import AdapterError
+    from nemo_rl.policy.adapter_folder import AdapterError
 
     worker = build(place, model, [])
     bridge = worker.model.bridge

@@ -32,7 +32,7 @@ def start_from(
 
 def refusal(place: Place, model: str, overrides: Sequence[str], folder: str) -> dict[str, Any]:
     """The error of loading a folder into a running policy, and whether its adapters stayed as they were."""
-    from nemo_rl.policy.megatron.lora import AdapterError
+    from nemo_rl.policy.adapter_folder import AdapterError
     from nemo_rl.policy.megatron.peft_folder import load_peft_folder
 
     worker = build(place, model, overrides)
