@@ -54,8 +54,14 @@ class MegatronPolicyWorker:
         from nemo_rl.utils.checkpoint_files import megatron_checkpoint
 
         policy, seed, base = self.config.policy, self.config.seed, self.config.checkpointing.pretrained_checkpoint
-        share = self.config.engine_works_meanwhile
-        join_training_ranks(rendezvous, self.rank, self.world, self.store, share_cores=share)
+        join_training_ranks(
+            rendezvous,
+            self.rank,
+            self.world,
+            self.store,
+            share_cores=self.config.engine_works_meanwhile,
+            one_node=self.config.cluster.num_nodes == 1,
+        )
         initialise_parallel_state(policy, seed)
         self.model = build_policy_model(
             policy, self.model_path, seed, None if base is None else megatron_checkpoint(base)

@@ -172,6 +172,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("in-flight without async", ("grpo.async_grpo.in_flight_weight_updates=true",), "has no effect while"),
     # engine arguments
     ("argument with an owner", ("policy.generation.vllm_kwargs.dtype=half",), "set by .*vllm_cfg.precision; set that"),
+    (
+        "sleep has an owner",
+        ("policy.generation.vllm_kwargs.enable_sleep_mode=false",),
+        "set by .*vllm_cfg.enable_sleep_mode",
+    ),
     ("fixed argument", ("policy.generation.vllm_kwargs.logprobs_mode=raw_logits",), "cannot be set"),
     ("empty stop string", ('policy.generation.stop_strings=[""]',), "empty text"),
     # data, validation, checkpoints

@@ -240,3 +240,14 @@ def test_validation_can_be_switched_off(empty: Path, period: int) -> None:
 def test_validation_may_use_the_training_task_with_another_seed(empty: Path) -> None:
     overrides = [f"data.{part}.dataset_name=reasoning_gym:chain_sum" for part in ("train", "validation")]
     assert load_config(empty, [*overrides, "data.validation.seed=7"]).data.validation is not None
+
+
+@pytest.mark.parametrize(("overrides", "sleeps"), [
+    ([], True),
+    (["policy.generation.vllm_cfg.enable_sleep_mode=false"], False),
+    (["policy.generation.colocated.enabled=false", "policy.generation.colocated.resources.gpus_per_node=1",
+      "cluster.gpus_per_node=2"], False),
+])  # fmt: skip
+def test_only_an_engine_that_shares_its_devices_sleeps(overrides: list[str], sleeps: bool) -> None:
+    config = load_config(Path(__file__).parents[3] / "examples/configs/grpo_math_1B.yaml", overrides)
+    assert config.policy.generation.sleeps is sleeps

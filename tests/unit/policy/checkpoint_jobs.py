@@ -69,3 +69,26 @@ def cut_in_half(folder: Path, suffix: str) -> Path:
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
     return file
+
+
+def while_away(place: Place, model: str, overrides: Sequence[str], batch: TrainBatch, folder: str) -> list[str]:
+    """What the policy answers when its devices are the engine's; then it comes back and saves."""
+    worker = build(place, model, overrides)
+    worker.offload("before_sync")
+    worker.base_fingerprint()  # the weights are there until the sync is over
+    worker.offload("after_sync")
+    answers = []
+    for ask in (
+        lambda: worker.save(folder),
+        lambda: worker.save_adapter(folder),
+        lambda: worker.logprobs([batch]),
+        lambda: train(worker, batch),
+        lambda: worker.begin_export(1, 1 << 20, True),
+    ):
+        try:
+            ask()
+        except RuntimeError as error:
+            answers.append(str(error))
+    worker.onload()
+    worker.save(folder)
+    return answers

@@ -40,6 +40,15 @@ def test_resumed_training_is_bit_for_bit_the_uninterrupted_one(pool, models, bat
         assert not all(torch.equal(a["weights"][n].value, a["saved"][n].value) for n in a["weights"])
 
 
+def test_policy_that_left_its_devices_says_so_until_it_is_back(pool, models, batches, tmp_path):
+    """On a CPU nothing moves, so that only this tells of a step that would fail on a GPU."""
+    args = (str(models("qwen3")), [], batches("qwen3"), str(tmp_path / "policy"))
+    answers = pool.run(1, checkpoint_jobs.while_away, *args)[0]
+    asked = ("a checkpoint", "a PEFT folder", "a forward pass", "training", "a weight sync")
+    assert answers == [f"{what} needs the policy on its devices, which it has left to the engine" for what in asked]
+    assert (tmp_path / "policy").is_dir()
+
+
 @pytest.mark.parametrize(("saver", "loader", "settings"), [
     ("tp2", "single", []), ("single", "tp2", []), ("tp2-pp2", "dp2", BF16 + DISTRIBUTED), ("dp2", "pp2", DISTRIBUTED),
 ])  # fmt: skip
