@@ -82,10 +82,24 @@ learn learn_bf16 400 grpo.max_num_steps=100 policy.precision=bfloat16
 learn learn_r8 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.dim=8 policy.megatron_cfg.peft.alpha=8
 learn learn_full 400 grpo.max_num_steps=100 policy.megatron_cfg.peft.enabled=false \
     policy.megatron_cfg.optimizer.lr=2e-5 policy.megatron_cfg.optimizer.min_lr=2e-6 policy.megatron_cfg.scheduler.lr_warmup_init=2e-6
-# One-digit sums: a skill, not a constant answer.
-SUMS=(dataset_name=reasoning_gym:chain_sum task_params.min_terms=2 task_params.max_terms=2 task_params.min_digits=1 task_params.max_digits=1)
-learn learn_sums 590 grpo.max_num_steps=200 '~data.train.task_params' '~data.validation.task_params' \
-    "${SUMS[@]/#/++data.train.}" "${SUMS[@]/#/++data.validation.}"
+# A skill, not a constant answer: which of 2 to 4 people is asked for. Three steps of SFT teach to answer with a name only.
+NEEDLE=(data.default.prompt_file=null)
+for part in train validation; do
+    NEEDLE+=("data.$part.dataset_name=reasoning_gym:needle_haystack" "~data.$part.task_params"
+        "++data.$part.task_params.min_num_statements=2" "++data.$part.task_params.max_num_statements=4")
+done
+job needle_sft 150 $PYTHON examples/run_sft.py --config examples/configs/recipes/llm/sft-smollm2-135m-cpu-megatron-lora.yaml \
+    "${HERE[@]:0:2}" cluster.accelerator=cuda policy.precision=float16 "policy.model_name=$SMOLLM2" \
+    data.train.dataset_name=reasoning_gym:needle_haystack ++data.train.task_params.min_num_statements=2 \
+    ++data.train.task_params.max_num_statements=4 data.train.size=512 policy.max_total_sequence_length=192 \
+    sft.max_num_steps=3 policy.megatron_cfg.scheduler.lr_warmup_iters=2 "logger.log_dir=$OUT/needle_sft" \
+    checkpointing.save_period=3 "checkpointing.checkpoint_dir=$MODELS/needle_sft"
+job needle_merge 100 $PYTHON examples/converters/checkpoint_to_hf.py "$MODELS/needle_sft/step_3" "$MODELS/needle"
+needle() { learn "$1" 300 "policy.model_name=$MODELS/needle" "${NEEDLE[@]}" grpo.max_num_steps=100 policy.generation.max_new_tokens=10 "${@:2}"; }
+needle learn_needle_r32
+needle learn_needle_r8 policy.megatron_cfg.peft.dim=8 policy.megatron_cfg.peft.alpha=8
+needle learn_needle_full policy.megatron_cfg.peft.enabled=false policy.megatron_cfg.optimizer.lr=2e-5 \
+    policy.megatron_cfg.optimizer.min_lr=2e-6 policy.megatron_cfg.scheduler.lr_warmup_init=2e-6
 [[ -n "${GSM8K:-}" ]] && learn learn_gsm8k 590 grpo.max_num_steps=100 grpo.val_period=50 \
     data.train.dataset_name=gsm8k "data.train.data_path=$GSM8K/train.jsonl" '~data.train.task_params' data.train.size=null \
     data.validation.dataset_name=gsm8k "data.validation.data_path=$GSM8K/test.jsonl" '~data.validation.task_params' \
