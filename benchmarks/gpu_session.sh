@@ -89,7 +89,7 @@ for part in train validation; do
         "++data.$part.task_params.min_num_statements=2" "++data.$part.task_params.max_num_statements=4")
 done
 job needle_sft 150 $PYTHON examples/run_sft.py --config examples/configs/recipes/llm/sft-smollm2-135m-cpu-megatron-lora.yaml \
-    "${HERE[@]:0:2}" cluster.accelerator=cuda policy.precision=float16 "policy.model_name=$SMOLLM2" \
+    "${HERE[@]}" checkpointing.enabled=true cluster.accelerator=cuda policy.precision=float16 "policy.model_name=$SMOLLM2" \
     data.train.dataset_name=reasoning_gym:needle_haystack ++data.train.task_params.min_num_statements=2 \
     ++data.train.task_params.max_num_statements=4 data.train.size=512 policy.max_total_sequence_length=192 \
     sft.max_num_steps=3 policy.megatron_cfg.scheduler.lr_warmup_iters=2 "logger.log_dir=$OUT/needle_sft" \

@@ -98,7 +98,7 @@ def verify(run: Run, prompts: Sequence[Prompt], syncs: int) -> dict[str, Any]:
 
 
 def memory_of(run: Run) -> dict[str, list[dict[str, float]]]:
-    """Right after a sync, the policy being away: of every policy rank and every engine's workers, in GiB."""
+    """Right after a sync, when a colocated policy is away: of every policy rank and every engine's workers, in GiB."""
     assert isinstance(run.publisher, ColocatedPublisher | SeparatePublisher)
     engines = [worker for engine in run.publisher.generation.call("memory_gib") for worker in engine]
     return {"policy": run.policy.call("memory_gib"), "engine": engines}

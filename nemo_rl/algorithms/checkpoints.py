@@ -37,16 +37,17 @@ def save_checkpoint(run: TrainingRun, metrics: Mapping[str, float]) -> None:
     start = time.perf_counter()
     step = run.state.step
     _update_best(run, metrics)
-    folder = run.checkpoints.begin(step)
-    run.policy.save(folder / "policy")
-    info: dict[str, Any] = {
-        "metrics": metrics,
-        "compatibility": compatibility(run.config),
-        "state": asdict(run.state),
-        "data": run.data_position.state_dict(),
-        "run_dir": str(run.logger.run_dir),
-    }
-    final = run.checkpoints.finalize(step, info, run.config.model_dump(mode="json"))
+    with run.policy_on_device():
+        folder = run.checkpoints.begin(step)
+        run.policy.save(folder / "policy")
+        info: dict[str, Any] = {
+            "metrics": metrics,
+            "compatibility": compatibility(run.config),
+            "state": asdict(run.state),
+            "data": run.data_position.state_dict(),
+            "run_dir": str(run.logger.run_dir),
+        }
+        final = run.checkpoints.finalize(step, info, run.config.model_dump(mode="json"))
     run.deadline.mark_save(time.perf_counter() - start)
     logger.info("saved %s", final)
 

@@ -51,7 +51,7 @@ def grpo_train(run: Run) -> None:
                 result.validation = validate(run)
         record_step(run, result)
         if run.save_due():
-            with run.stage("checkpointing"), run.publisher.policy_on_device():
+            with run.stage("checkpointing"):
                 save_checkpoint(run, result.metrics)
 
 

@@ -1,7 +1,7 @@
 """What a run consists of while it runs: components, state, and when things are due."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -39,9 +39,7 @@ class Publisher(Protocol):
 
     def training_phase(self) -> None: ...
 
-    def policy_on_device(self) -> AbstractContextManager[None]:
-        """For what reads the policy between steps, as a checkpoint does."""
-        ...
+    def policy_on_device(self) -> AbstractContextManager[None]: ...
 
 
 class DataPosition(Protocol):
@@ -85,6 +83,10 @@ class TrainingRun:
     @property
     def data_position(self) -> DataPosition:
         raise NotImplementedError
+
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        """For what reads the policy between steps, as a checkpoint does. Without an engine it never leaves."""
+        return nullcontext()
 
     def begin_step(self) -> None:
         self.timer.reset()
@@ -133,6 +135,9 @@ class Run(TrainingRun):
     @property
     def data_position(self) -> DataPosition:
         return self.rollouts
+
+    def policy_on_device(self) -> AbstractContextManager[None]:
+        return self.publisher.policy_on_device()
 
     @property
     def needs_reference(self) -> bool:
