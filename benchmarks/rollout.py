@@ -7,6 +7,8 @@ logprobs    the same with the sampled token's log-probability
 float32     the same with float32 logits
 ours        what a run uses (nemo_rl/generation/vllm/engine_args.py), without Ray: vLLM's core in the same process
 apart       the same with vLLM's core in a process of its own, as the variants above have it
+
+Each draws its own weights: `benchmarks/random_checkpoint.py SHAPE FOLDER --shape-only` makes what it needs.
 """
 
 import argparse
@@ -130,7 +132,11 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="write Python's profile of one more batch, of this process")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    results = {variant: run(variant, options) for variant in options.variants.split(",")}
+    results = {}
+    for variant in options.variants.split(","):
+        results[variant] = run(variant, options)
+        if options.json:  # after each: a later variant may fail or meet a time limit
+            options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     table = Table(
         title=f"{options.model.name}: {options.requests} requests of {options.input} + {options.output} tokens"
     )
@@ -140,8 +146,6 @@ def main() -> None:
         numbers = (f"{r['median']:.2f}", f"{min(r['seconds']):.2f}", f"{max(r['seconds']):.2f}")
         table.add_row(variant, f"{r['tokens_per_second']:,.0f}", *numbers, str(r["kv_cache_blocks"]))
     Console(width=120).print(table)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Policy:
         self.parameters = reports[0]
         total, trained = self.parameters["total"], self.parameters["trainable"]
         logger.info(
-            "policy ready: %s parameters a rank, %s of them trained (%.2g %%)",
+            "policy ready: %s parameters a rank, %s of them trained (%.3g %%)",
             f"{total:,}",
             f"{trained:,}",
             100 * trained / total,

@@ -24,5 +24,6 @@ done
 "${RUN[@]}" "$REPO/examples/run_eval.py" eval.checkpoint=checkpoints/step_60 eval.save_path=eval \
     policy.max_total_sequence_length=64 policy.generation.max_new_tokens=4 policy.generation.val_temperature=0 \
     policy.generation.vllm_cfg.enforce_eager=true policy.generation.vllm_cfg.kv_cache_gb_cpu=0.25 \
+    policy.generation.vllm_cfg.gpu_memory_utilization=0.1 \
     data.dataset_name=tiny_max data.size=128 data.seed=7 data.prompt_file=null cluster.accelerator=cpu "$@"
 "${RUN[@]}" -c 'import json; accuracy = json.load(open("eval/metrics.json"))["accuracy"]; assert accuracy > 0.7, accuracy'
