@@ -150,8 +150,9 @@ def _weights(config: "MasterConfig") -> Iterator[str]:
 
 def _data(config: "MasterConfig") -> Iterator[str]:
     train, validation, grpo = config.data.train, config.data.validation, config.grpo
-    environment = train.env_name or config.data.default.env_name or "the dataset's own"
-    yield f"training: {train.dataset_name}, scored by environment {environment}"
+    environment = train.env_name or config.data.default.env_name
+    scored = f"environment {environment}" if environment else "the dataset's own environment"
+    yield f"training: {train.dataset_name}, scored by {scored}"
     held_out = config.data.held_out
     part = f"{held_out:.0%}" if held_out < 1 else f"{held_out:g} rows"
     source = validation.dataset_name if validation else f"{part} of the training set, held out"
