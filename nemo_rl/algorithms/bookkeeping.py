@@ -12,6 +12,8 @@ from nemo_rl.experience.store import record
 from nemo_rl.policy.interfaces import TrainBatch
 
 GENERATION_SECTIONS = ("generation", "exposed_generation")
+"""When engines generate; an asynchronous run's also do while the policy works."""
+MEANWHILE = ("policy_and_reference_logprobs", "policy_training")
 
 
 @dataclass
@@ -35,7 +37,7 @@ def record_step(run: Run, result: StepResult) -> None:
     seconds = run.timer.seconds()
     train = dict(rollout_metrics(result.groups))
     if result.sums is not None and result.advantages is not None and result.batch is not None:
-        train |= result.sums.finalize()
+        train |= {"loss": 0.0} | result.sums.finalize()  # 0 where no token counted
         train |= advantage_metrics(result.advantages, result.batch.sample_mask_B)
         train |= update_metrics(result.updates)
     metrics = {f"train/{name}": value for name, value in (train | run.rollouts.metrics()).items()}
@@ -68,7 +70,8 @@ def performance(run: Run, result: StepResult, seconds: dict[str, float]) -> dict
         "samples_per_sec": len(rollouts) / whole,
         "tokens_per_sec_per_gpu": total / whole / run.devices["all"],
     }
-    spent = sum(seconds.get(name, 0.0) for name in GENERATION_SECTIONS)
+    sections = GENERATION_SECTIONS + (MEANWHILE if run.config.grpo.async_grpo.enabled else ())
+    spent = sum(seconds.get(name, 0.0) for name in sections)
     if spent > 0:
         rates["generation_tokens_per_sec_per_gpu"] = generated / spent / run.devices["generation"]
     training = seconds.get("policy_training", 0.0)

@@ -1,6 +1,7 @@
 """What a checkpoint of a run holds, whatever its algorithm: saving, and going on exactly there."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from nemo_rl.algorithms.run import RunState, TrainingRun
-from nemo_rl.config.schema import TrainingConfig
+from nemo_rl.config.schema import MasterConfig, TrainingConfig
 from nemo_rl.utils.checkpoint import CheckpointManager, metric_key
 from nemo_rl.utils.checkpoint_files import check_compatible
 from nemo_rl.utils.progress import RunProgress
 
 logger = logging.getLogger(__name__)
+
+_OPTIMIZER = (
+    "optimizer", "lr", "min_lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum",
+)  # fmt: skip
 
 
 def open_checkpoints(config: TrainingConfig) -> CheckpointManager | None:
@@ -36,7 +41,7 @@ def save_checkpoint(run: TrainingRun, metrics: Mapping[str, float]) -> None:
         return
     start = time.perf_counter()
     step = run.state.step
-    _update_best(run, metrics)
+    update_best(run, metrics)
     with run.policy_on_device():
         folder = run.checkpoints.begin(step)
         run.policy.save(folder / "policy")
@@ -66,16 +71,20 @@ def restore(run: TrainingRun, checkpoint: Path, checkpoints: CheckpointManager) 
 def compatibility(config: TrainingConfig) -> dict[str, Any]:
     """What a checkpoint and a run that resumes from it must agree on."""
     policy = config.policy
-    peft = policy.megatron_cfg.peft
+    peft, optimizer = policy.megatron_cfg.peft, policy.megatron_cfg.optimizer
     return {
         "policy.model_name": policy.model_name,
         "policy.precision": policy.precision,
         "checkpointing.pretrained_checkpoint": config.checkpointing.pretrained_checkpoint,
         "policy.megatron_cfg.peft.enabled": peft.enabled,
-        # Megatron knows the optimizer's parameter groups by these.
-        "policy.megatron_cfg.optimizer.lr": policy.megatron_cfg.optimizer.lr,
-        "policy.megatron_cfg.optimizer.min_lr": policy.megatron_cfg.optimizer.min_lr,
-        "policy.megatron_cfg.optimizer.optimizer": policy.megatron_cfg.optimizer.optimizer,
+        # Each mode remembers in its own way which prompts are begun and not trained on.
+        **({"grpo.async_grpo.enabled": config.grpo.async_grpo.enabled} if isinstance(config, MasterConfig) else {}),
+        # Saved with the optimizer and go on as they were: another value would be without effect.
+        **{f"policy.megatron_cfg.optimizer.{key}": getattr(optimizer, key) for key in _OPTIMIZER},
+        **{
+            f"policy.megatron_cfg.scheduler.{key}": value
+            for key, value in policy.megatron_cfg.scheduler.model_dump().items()
+        },
         **(
             {
                 "policy.megatron_cfg.peft.dim": peft.dim,
@@ -89,9 +98,9 @@ def compatibility(config: TrainingConfig) -> dict[str, Any]:
     }
 
 
-def _update_best(run: TrainingRun, metrics: Mapping[str, float]) -> None:
+def update_best(run: TrainingRun, metrics: Mapping[str, float]) -> None:
     settings = run.config.checkpointing
     value = metrics.get(metric_key(settings.metric_name)) if settings.metric_name else None
     best = run.state.best_metric
-    if value is not None and (best is None or (value > best) == settings.higher_is_better):
+    if value is not None and math.isfinite(value) and (best is None or (value > best) == settings.higher_is_better):
         run.state.best_metric = value

@@ -126,7 +126,7 @@ def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
 
 def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
     """The data package's settings of one dataset, defaults filled in."""
-    keys = {key: value for key in ("input_key", "output_key") if (value := getattr(dataset, key)) is not None}
+    default = getattr(config.data, "default", None)  # evaluation has one dataset and no defaults
     return DatasetSettings(
         dataset_name=dataset.dataset_name,
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
@@ -136,9 +136,15 @@ def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: f
         split_validation_size=held_out,
         size=dataset.size,
         task_params=dataset.task_params,
-        env_name=dataset.env_name,
-        **keys,
+        env_name=dataset.env_name or getattr(default, "env_name", None),
+        input_key=dataset.input_key,
+        output_key=dataset.output_key,
     )
+
+
+def longest_prompt(config: EngineConfig) -> int:
+    """Tokens of the longest prompt that is used: a response needs room for one token at least."""
+    return min(config.data.max_input_seq_length, config.policy.max_total_sequence_length - 1)
 
 
 def _build(config: MasterConfig, tokenizer: Any, records: list[Record], dataset: Any) -> list[Prompt]:
@@ -147,7 +153,7 @@ def _build(config: MasterConfig, tokenizer: Any, records: list[Record], dataset:
     system_file = dataset.system_prompt_file or default.system_prompt_file
     builder = PromptBuilder(
         tokenizer,
-        config.data.max_input_seq_length,
+        longest_prompt(config),
         None if prompt_file is None else Path(prompt_file),
         None if system_file is None else Path(system_file),
         kwargs,

@@ -18,6 +18,7 @@ from nemo_rl.algorithms.data_setup import (
     check_starting_points,
     dataset_settings,
     load_model,
+    longest_prompt,
 )
 from nemo_rl.algorithms.pass_at_k import pass_at_k
 from nemo_rl.algorithms.setup import open_environments
@@ -110,7 +111,7 @@ def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
     data = config.data
     builder = PromptBuilder(
         model.tokenizer,
-        data.max_input_seq_length,
+        longest_prompt(config),
         None if data.prompt_file is None else Path(data.prompt_file),
         None if data.system_prompt_file is None else Path(data.system_prompt_file),
         config.policy.tokenizer.chat_template_kwargs,

@@ -41,6 +41,7 @@ def grpo_train(run: Run) -> None:
             groups = run.rollouts.next_groups(version=run.state.step)
         if run.config.debug.rollouts_only:
             record_step(run, StepResult(groups=groups))
+            run.note_stop()
             continue
         run.publisher.training_phase()
         result = grpo_step(run, groups)
@@ -100,7 +101,8 @@ def shaped_rewards(rollouts: list[Rollout], batch: TrainBatch, config: MasterCon
             lengths_B, shaping.max_response_length, shaping.overlong_buffer_length, shaping.overlong_buffer_penalty
         )
     loss = config.loss_fn
-    if loss.use_kl_in_reward and batch.reference_logprobs_BT is not None and batch.previous_logprobs_BT is not None:
+    if loss.use_kl_in_reward:
+        assert batch.previous_logprobs_BT is not None and batch.reference_logprobs_BT is not None
         kl_BT = kl_estimate(
             batch.previous_logprobs_BT,
             batch.reference_logprobs_BT,
@@ -108,7 +110,7 @@ def shaped_rewards(rollouts: list[Rollout], batch: TrainBatch, config: MasterCon
             input_clamp=loss.kl_input_clamp_value,
             output_clamp=loss.kl_output_clamp_value,
         )
-        rewards_B = rewards_B - loss.reference_policy_kl_penalty * masked_sum(kl_BT, batch.mask_BT, dim=-1)
+        rewards_B = rewards_B - loss.reference_policy_kl_penalty * masked_sum(kl_BT, batch.loss_mask_BT, dim=-1)
     return rewards_B
 
 

@@ -31,6 +31,7 @@ def kl_estimate(
         case KLKind.K2:
             estimate = difference.square() / 2
         case KLKind.K3:
-            # expm1: exp(d) - 1 - d loses every digit in float32 where d is about 1e-4.
-            estimate = difference.expm1() - difference
+            # expm1: exp(d) - 1 - d loses every digit in float32 where d is about 1e-4. Above 88 float32 overflows, and
+            # infinity times the zero gradient of the output's clamp is not a number.
+            estimate = difference.clamp(max=88.0).expm1() - difference
     return estimate if output_clamp is None else estimate.clamp(-output_clamp, output_clamp)

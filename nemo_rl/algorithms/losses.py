@@ -54,7 +54,8 @@ def normalized_loss(
     """This micro-batch's share of the global mean, and the metric `loss`.
 
     TOKEN: sum over valid tokens / valid_tokens. SEQUENCE: sum over rows of the row's mean / valid_sequences.
-    The metric's weight is the share of the global batch that was seen, so that `finalize` gives the mean over it all.
+    The metric's weight is the share of the global batch that was seen, so that `finalize` gives the mean over it all;
+    a global batch without a valid token has none.
     """
     if normalization is Normalization.TOKEN:
         total, seen, whole = masked_sum(per_token_BT, mask_BT), mask_BT.sum(), normalizer.valid_tokens
@@ -62,7 +63,7 @@ def normalized_loss(
         total = masked_mean(per_token_BT, mask_BT, dim=-1).sum()
         seen, whole = mask_BT.any(-1).sum(), normalizer.valid_sequences
     loss = total / whole if whole > 0 else total * 0.0
-    weight = seen.double() / whole if whole > 0 else torch.ones_like(seen, dtype=torch.float64)
+    weight = seen.double() / max(whole, 1.0)
     return loss, MetricSums(means={"loss": (loss.detach().double(), weight)})
 
 

@@ -108,13 +108,18 @@ class TrainingRun:
         """Whether what happens every `period` steps, or after the last one, happens after this one."""
         return (period > 0 and self.state.step % period == 0) or (at_end and self.state.step >= self.total_steps)
 
-    def save_due(self) -> bool:
-        """Decides after each step; remembers in `stopping` why the run ends early."""
-        settings = self.config.checkpointing
+    def note_stop(self) -> None:
+        """After each step: remembers in `stopping` why the run ends early, if it does."""
         if self.termination:
             self.stopping = "SIGTERM"
         elif self.deadline.must_save():
-            self.stopping = f"checkpointing.checkpoint_must_save_by={settings.checkpoint_must_save_by}"
+            limit = self.config.checkpointing.checkpoint_must_save_by
+            self.stopping = f"checkpointing.checkpoint_must_save_by={limit}"
+
+    def save_due(self) -> bool:
+        """Whether this step is saved: when it is due, or the last before an early end."""
+        self.note_stop()
+        settings = self.config.checkpointing
         if self.checkpoints is None:
             return False
         return self.stopping is not None or self.due(settings.save_period, settings.save_at_end)

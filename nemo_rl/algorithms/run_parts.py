@@ -1,5 +1,6 @@
 """The parts of a run that do not depend on its algorithm: run directory, trackers, display, monitor, FLOP counts."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,24 @@ def common_parts(
     }
 
 
+def active_parameters(rank: Mapping[str, int], part: str, layout: ParallelLayout, model: Any) -> int:
+    """Parameters of the whole model that a token meets, from those of one rank: experts are not cut by tensor
+    parallelism but spread over the ranks of expert parallelism, and a token is sent to few of them."""
+    experts = rank[f"{part}_experts"]
+    dense = (rank[part] - experts) * layout.tp * layout.pp
+    if not experts:
+        return dense
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    number = next(value for name in names if (value := getattr(model, name, None)))
+    return dense + round(experts * layout.ep * layout.pp * model.num_experts_per_tok / number)
+
+
 def training_flops(config: TrainingConfig, model: Any, policy: Policy, accelerator: Accelerator) -> TrainingFlops:
-    counts, layout = policy.parameters, ParallelLayout.from_config(config)
-    shards = layout.tp * layout.pp
-    trainable = counts["trainable"] * shards
+    layout = ParallelLayout.from_config(config)
+    total, trainable = (active_parameters(policy.parameters, part, layout, model) for part in ("total", "trainable"))
     head_dim = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
     return TrainingFlops(
-        frozen=counts["total"] * shards - trainable,
+        frozen=total - trainable,
         trainable=trainable,
         layers=model.num_hidden_layers,
         attention_width=model.num_attention_heads * head_dim,

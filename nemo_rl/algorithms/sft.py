@@ -91,7 +91,7 @@ def record_step(run: SFTRun, step: SFTStep) -> None:
     """Assemble the step's metrics and write them."""
     seconds = run.timer.seconds()
     tokens, answers = int(step.batch.lengths_B.sum()), int(step.batch.mask_BT.sum())
-    train = step.sums.finalize() | update_metrics(step.updates)
+    train = {"loss": 0.0} | step.sums.finalize() | update_metrics(step.updates)
     train |= {"num_valid_samples": step.batch.size, "total_num_tokens": tokens, "global_valid_toks": answers}
     metrics = {f"train/{name}": float(value) for name, value in train.items()} | step.validation
     metrics |= {f"timing/train/{name}": value for name, value in seconds.items()}

@@ -62,16 +62,16 @@ def _conversations(config: SFTMasterConfig, dataset: Any, split: str, tokenizer:
     prompts = PromptBuilder(
         tokenizer, 0, None if prompt is None else Path(prompt), None if system is None else Path(system)
     )
-    keys = {key: value for key in ("input_key", "output_key") if (value := getattr(dataset, key)) is not None}
     settings = DatasetSettings(
         dataset_name=dataset.dataset_name,
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
         split=dataset.split or split,
         subset=dataset.subset,
         seed=config.seed if dataset.seed is None else dataset.seed,
+        input_key=dataset.input_key,
+        output_key=dataset.output_key,
         size=dataset.size,
         task_params=dataset.task_params,
-        **keys,
     )
     return load_conversations(settings, dataset.chat_key, prompts)
 

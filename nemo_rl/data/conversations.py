@@ -54,6 +54,7 @@ class ConversationEncoder:
         token_ids: list[int] = []
         mask: list[bool] = []
         written = ""
+        last = max(index for index, message in enumerate(conversation.messages) if message["role"] == "assistant")
         for index, message in enumerate(conversation.messages):
             if message["role"] != "assistant":
                 continue
@@ -64,7 +65,10 @@ class ConversationEncoder:
                     f"the chat template rewrites earlier turns of {conversation.row_id}, so its answers cannot be told "
                     "apart; set policy.tokenizer.chat_template to one that only appends"
                 )
-            context, answer = self._tokens(before[len(written) :]), self._answer(after[len(before) :])
+            context, answer = (
+                self._tokens(before[len(written) :]),
+                self._answer(after[len(before) :], last=index == last),
+            )
             token_ids += context + answer
             end = self._learnt(answer)
             mask += [False] * len(context) + [True] * end + [False] * (len(answer) - end)
@@ -104,9 +108,12 @@ class ConversationEncoder:
         # the template writes the special tokens itself
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _answer(self, text: str) -> list[int]:
+    def _answer(self, text: str, *, last: bool) -> list[int]:
+        """Only the conversation ends in the tokenizer's own end token where the template ends turns with another."""
         tokens, eos = self._tokens(text), self.tokenizer.eos_token_id
-        return [*tokens, eos] if self.add_eos and eos is not None and eos not in tokens else tokens
+        if not (last and self.add_eos) or eos is None or eos in tokens:
+            return tokens
+        return [*self._tokens(text.rstrip("\n")), eos]
 
     def _learnt(self, answer: Sequence[int]) -> int:
         """Number of leading tokens that the model would sample: up to the end token."""

@@ -11,7 +11,8 @@ class DatasetSettings:
     """One dataset.
 
     `dataset_name` is a registered name, a Hub id ("owner/name") or the path of a local file; `data_path` points a
-    registered name at local files. `env_name` None takes the dataset's own environment. `split_validation_size` is
+    registered name at local files. `input_key` and `output_key` None are a known table's own columns, else "input" and
+    "output". `env_name` None takes the dataset's own environment. `split_validation_size` is
     a fraction below 1 or a number of rows. `size` is the most rows to use, or how many to generate; `seed` decides
     the split and, with `task_params`, what is generated.
     """
@@ -22,8 +23,8 @@ class DatasetSettings:
     subset: str | None = None
     seed: int = 42
     split_validation_size: float = 0.0
-    input_key: str = "input"
-    output_key: str = "output"
+    input_key: str | None = None
+    output_key: str | None = None
     size: int | None = None
     task_params: Mapping[str, Any] = field(default_factory=dict)
     env_name: str | None = None

@@ -18,22 +18,28 @@ class Node:
     ip: str
 
 
-def alive_nodes() -> list[Node]:
-    """The driver's node first, the others by address."""
+def alive_nodes(gpus: int) -> list[Node]:
+    """Nodes with so many GPUs (a cluster's head may have none): the driver's first, the others by address."""
     here = ray.get_runtime_context().get_node_id()
-    nodes = [Node(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]]
+    nodes = [
+        Node(node["NodeID"], node["NodeManagerAddress"])
+        for node in ray.nodes()
+        if node["Alive"] and node["Resources"].get("GPU", 0) >= gpus
+    ]
     return sorted(nodes, key=lambda node: (node.node_id != here, node.ip))
 
 
-def divide_nodes(config: EngineConfig) -> tuple[list[Node], list[Node]]:
+def divide_nodes(config: EngineConfig, gpus_per_node: int) -> tuple[list[Node], list[Node]]:
     """Nodes of the policy and of the engines; both empty on one node, the same when colocated."""
     wanted, colocated = config.cluster.num_nodes, config.policy.generation.colocated
     if wanted == 1:
         return [], []
-    nodes = alive_nodes()
+    nodes = alive_nodes(gpus_per_node)
     if len(nodes) < wanted:
+        with_gpus = f" with {gpus_per_node} GPUs" if gpus_per_node else ""
         raise ClusterError(
-            f"cluster.num_nodes={wanted}, but the Ray cluster has {len(nodes)} nodes: {', '.join(n.ip for n in nodes)}"
+            f"cluster.num_nodes={wanted}, but the Ray cluster has {len(nodes)} nodes{with_gpus}: "
+            f"{', '.join(node.ip for node in nodes) or 'none'}"
         )
     nodes = nodes[:wanted]
     if colocated.enabled:

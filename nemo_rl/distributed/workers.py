@@ -32,7 +32,7 @@ def start_workers(
     """Policy and engines, built side by side; ended in any case when the context ends."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
     shared = config.policy.generation.colocated.enabled
-    policy_nodes, engine_nodes = divide_nodes(config)
+    policy_nodes, engine_nodes = divide_nodes(config, config.cluster.gpus_per_node if accelerator.is_cuda else 0)
     with ExitStack() as stack:
         policy, group = _place_policy(
             config, model_path, accelerator, python, stack, policy_nodes, actors_per_bundle=2 if shared else 1

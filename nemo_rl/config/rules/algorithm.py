@@ -62,12 +62,28 @@ def on_policy_ratio_needs_one_step(config: "MasterConfig") -> Iterator[str]:
         )
 
 
+def samples_come_from_the_policy(config: "MasterConfig") -> Iterator[str]:
+    generation = config.policy.generation
+    for key, value, whole in (("top_p", generation.top_p, 1.0), ("top_k", generation.top_k, None)):
+        if value != whole:
+            yield (
+                f"policy.generation.{key}={value} would sample from a part of the vocabulary, while the trainer's "
+                f"probabilities are over all of it: every ratio would be wrong; train with "
+                f"{key}={'null' if whole is None else whole} and set val_{key} for validation"
+            )
+
+
 def reference_is_there_when_needed(config: "MasterConfig") -> Iterator[str]:
     loss = config.loss_fn
     if config.grpo.skip_reference_policy_logprobs_calculation and loss.reference_policy_kl_penalty:
         yield (
             "grpo.skip_reference_policy_logprobs_calculation=true needs loss_fn.reference_policy_kl_penalty=0, "
             f"found {loss.reference_policy_kl_penalty}"
+        )
+    if loss.use_kl_in_reward and loss.force_on_policy_ratio:
+        yield (
+            "loss_fn.use_kl_in_reward=true needs the log-probabilities that loss_fn.force_on_policy_ratio=true leaves "
+            "out; set one of them to false"
         )
     if loss.use_kl_in_reward and not loss.reference_policy_kl_penalty:
         yield "loss_fn.use_kl_in_reward=true needs loss_fn.reference_policy_kl_penalty above 0, found 0"
@@ -99,6 +115,7 @@ RULES = (
     truncated_sampling_is_complete,
     ratio_options_agree,
     on_policy_ratio_needs_one_step,
+    samples_come_from_the_policy,
     reference_is_there_when_needed,
     async_grpo_is_possible,
 )

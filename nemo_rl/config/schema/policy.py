@@ -29,9 +29,9 @@ class SequencePackingConfig(Section):
         ge=1,
         description="Tokens of one packed row when computing log-probabilities.",
     )
-    algorithm: Literal[
-        "modified_first_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle", "concatenative"
-    ] = Field("modified_first_fit_decreasing", description="How sequences are assigned to rows.")
+    algorithm: Literal["modified_first_fit_decreasing", "first_fit_decreasing", "concatenative"] = Field(
+        "modified_first_fit_decreasing", description="How sequences are assigned to rows."
+    )
     sequence_length_round: int = Field(64, ge=1, description="Row lengths are rounded up to a multiple of this.")
 
 
@@ -63,9 +63,6 @@ class TrainedPolicyConfig(Section):
     max_total_sequence_length: int = Field(512, ge=2, description="Longest prompt and response together, in tokens.")
     logprob_chunk_size: int | None = Field(
         None, ge=1, description="Positions whose logits are held at once; null for all. Needs `defer_fp32_logits`."
-    )
-    offload_optimizer_for_logprob: bool = Field(
-        False, description="Move the optimizer's state to the CPU while log-probabilities are computed."
     )
     make_sequence_length_divisible_by: int = derived(
         "${mul:2,${policy.megatron_cfg.tensor_model_parallel_size},${policy.megatron_cfg.context_parallel_size}}",

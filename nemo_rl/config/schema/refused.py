@@ -99,11 +99,14 @@ REFUSED: dict[str, Refused] = {
     "policy.megatron_cfg.use_gloo_process_groups": Refused("the backend follows cluster.accelerator"),
     "policy.megatron_cfg.train_iters": Refused("the run's length is grpo.max_num_steps"),
     "policy.megatron_cfg.peft.a2a_experimental": Refused("Megatron-Bridge's experimental all-to-all is not built"),
+    "policy.offload_optimizer_for_logprob": Refused(
+        "the optimizer's state leaves the device while the engine generates, not for log-probabilities"
+    ),
     "policy.megatron_cfg.optimizer.fp16": Refused(
         "the optimizer follows policy.precision; set policy.precision=float16"
     ),
     "policy.megatron_cfg.optimizer.optimizer_cpu_offload": Refused(
-        "the optimizer's steps run on the device; policy.offload_optimizer_for_logprob moves its state between phases"
+        "the optimizer's steps run on the device; its state leaves it while the engine generates"
     ),
     "policy.megatron_cfg.optimizer.optimizer_offload_fraction": Refused(
         "the optimizer's steps run on the device", off=(0, 0.0)

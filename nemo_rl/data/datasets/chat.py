@@ -6,7 +6,7 @@ from typing import Any
 
 from nemo_rl.data.conversations import Conversation
 from nemo_rl.data.datasets.registry import load_records
-from nemo_rl.data.datasets.response import FORMATS, TableFormat
+from nemo_rl.data.datasets.response import FORMATS, TableFormat, plain_table
 from nemo_rl.data.datasets.tables import Row, column, looks_like_file, read_hub, read_local
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.prompts import PromptBuilder
@@ -28,15 +28,15 @@ def load_conversations(settings: DatasetSettings, chat_key: str, prompts: Prompt
         path = settings.data_path if name == "ResponseDataset" else Path(name)
         if path is None:
             raise DataError("dataset ResponseDataset needs data.data_path, the path of its file")
-        rows, source, table = read_local(path, settings.split), path.stem, _plain(path.stem, settings)
+        rows, source, table = read_local(path, settings.split), path.stem, plain_table(path.stem)
     elif name.count("/") == 1:
-        rows, source, table = read_hub(name, settings.subset, settings.split), name, _plain(name, settings)
+        rows, source, table = read_hub(name, settings.subset, settings.split), name, plain_table(name)
     else:
         records = load_records(settings)
         if any("ground_truth" not in record.metadata for record in records):
             raise DataError(f"dataset {name!r} has no answers to imitate")
         return [_exchange(r.row_id, r.problem, str(r.metadata["ground_truth"]), prompts) for r in records]
-    found = list(_conversations(rows, source, table, chat_key, prompts, settings.size))
+    found = list(_conversations(rows, source, table, chat_key, prompts, settings))
     if not found:
         raise DataError(f"dataset {name!r} has no rows")
     return found
@@ -51,22 +51,23 @@ def _known(name: str, settings: DatasetSettings) -> tuple[Iterator[Row], str, Ta
     return rows, f"{name}-{split}", TableFormat(table.hub_id, table.input_key, _SOLUTIONS.get(name, table.output_key))
 
 
-def _plain(source: str, settings: DatasetSettings) -> TableFormat:
-    return TableFormat(source, settings.input_key, settings.output_key)
-
-
 def _conversations(
-    rows: Iterator[Row], source: str, table: TableFormat, chat_key: str, prompts: PromptBuilder, size: int | None
+    rows: Iterator[Row],
+    source: str,
+    table: TableFormat,
+    chat_key: str,
+    prompts: PromptBuilder,
+    settings: DatasetSettings,
 ) -> Iterator[Conversation]:
     for index, row in enumerate(rows):
-        if size is not None and index >= size:
+        if settings.size is not None and index >= settings.size:
             return
         row_id = f"{source}:{index}"
         if chat_key in row:
             yield Conversation(row_id, _checked(row[chat_key], row_id, chat_key, prompts))
         else:
-            problem = column(row, table.input_key, "data.input_key", source)
-            answer = column(row, table.output_key, "data.output_key", source)
+            problem = column(row, settings.input_key or table.input_key, "data.input_key", source)
+            answer = column(row, settings.output_key or table.output_key, "data.output_key", source)
             yield _exchange(row_id, str(problem), str(answer), prompts)
 
 

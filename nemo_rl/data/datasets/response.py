@@ -49,13 +49,17 @@ def format_records(name: str, settings: DatasetSettings) -> Iterator[Record]:
 
 def table_records(settings: DatasetSettings, rows: Iterator[Row], source: str) -> Iterator[Record]:
     """Problems of any table, by the columns `input_key` and `output_key`."""
-    table = TableFormat(source, settings.input_key, settings.output_key)
-    yield from _records(rows, source, table, settings)
+    yield from _records(rows, source, plain_table(source), settings)
+
+
+def plain_table(source: str) -> TableFormat:
+    """A table that nothing is known about."""
+    return TableFormat(source, "input", "output")
 
 
 def _records(rows: Iterator[Row], source: str, table: TableFormat, settings: DatasetSettings) -> Iterator[Record]:
     for index, row in enumerate(rows):
-        problem = column(row, table.input_key, "data.input_key", source)
-        truth = str(column(row, table.output_key, "data.output_key", source))
+        problem = column(row, settings.input_key or table.input_key, "data.input_key", source)
+        truth = str(column(row, settings.output_key or table.output_key, "data.output_key", source))
         metadata = {"ground_truth": table.ground_truth(truth)}
         yield Record(f"{source}:{index}", str(problem), metadata, settings.env_name or "math")

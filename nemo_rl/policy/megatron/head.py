@@ -34,8 +34,12 @@ def frozen_weight(output_layer: torch.nn.Module, weight: torch.Tensor | None) ->
 
 
 def is_plain(output_layer: torch.nn.Module) -> bool:
-    """Whether the layer is a linear without bias or adapter."""
-    return isinstance(output_layer, ColumnParallelLinear) and getattr(output_layer, "bias", None) is None
+    """Whether the layer is a linear without bias or adapter, and nothing more: Gemma 2's bounds its logits."""
+    return (
+        isinstance(output_layer, ColumnParallelLinear)
+        and type(output_layer).forward is ColumnParallelLinear.forward
+        and getattr(output_layer, "bias", None) is None
+    )
 
 
 def float32_product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

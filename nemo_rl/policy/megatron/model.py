@@ -65,6 +65,21 @@ class PolicyModel:
             if not parameter.requires_grad
         }
 
+    def sizes(self) -> dict[str, int]:
+        """This rank's parameters: `total` and `trainable` ones, and how many of each are experts'."""
+        parts = {"trainable": self.trainable(), "frozen": self.frozen()}
+        count = {part: sum(p.numel() for p in parameters.values()) for part, parameters in parts.items()}
+        experts = {
+            part: sum(p.numel() for name, p in parameters.items() if ".experts." in name)
+            for part, parameters in parts.items()
+        }
+        return {
+            "total": sum(count.values()),
+            "trainable": count["trainable"],
+            "total_experts": sum(experts.values()),
+            "trainable_experts": experts["trainable"],
+        }
+
 
 def torch_dtype(precision: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
@@ -158,6 +173,7 @@ def _configure_kernels(provider: Any, policy: TrainedPolicyConfig) -> None:
         provider.moe_router_dtype = megatron.moe_router_dtype
         provider.moe_aux_loss_coeff = 0.0
         provider.moe_router_load_balancing_type = "none"
+        provider.moe_router_bias_update_rate = 0.0  # the router's bias belongs to the base, which does not change
     if not has_transformer_engine():
         use_local_kernels(provider)
 

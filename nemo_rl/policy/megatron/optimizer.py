@@ -1,6 +1,7 @@
 """Megatron's optimizer and learning-rate schedule, from the configuration."""
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,11 @@ class Optimization:
                 raise FloatingPointError("the optimizer refused the step: gradients were not finite")
             logger.info("float16 gradients overflowed at loss scale %g: once more with %g", scale, lower)
             return None
+        if not math.isfinite(grad_norm):  # Megatron checks this for float16 only
+            raise FloatingPointError(
+                f"the norm of the gradients is {float(grad_norm)}, and so are the weights now: the run ends before "
+                "anything of it is saved or published"
+            )
         self.scheduler.step(increment=1)
         return {"grad_norm": float(grad_norm), **used}
 

@@ -71,9 +71,7 @@ class MegatronPolicyWorker:
         self.memory = PolicyMemory(self.model, self.optimization)
         self.reference = ReferencePolicy(self.model, ReferenceKind(self.config.checkpointing.reference))
         self.layout = self.row_layout()
-        trainable = sum(p.numel() for p in self.model.trainable().values())
-        total = trainable + sum(p.numel() for p in self.model.frozen().values())
-        return {"trainable": trainable, "total": total, "threads": torch.get_num_threads()}
+        return self.model.sizes() | {"threads": torch.get_num_threads()}
 
     def row_layout(self) -> Any:
         from nemo_rl.policy.megatron.forward import RowLayout

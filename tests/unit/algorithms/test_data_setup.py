@@ -7,7 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nemo_rl.algorithms.data_setup import check_heads, check_layout_of_experts, check_starting_points
+from nemo_rl.algorithms.data_setup import (
+    check_heads,
+    check_layout_of_experts,
+    check_starting_points,
+    dataset_settings,
+    longest_prompt,
+)
 from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import CheckpointingConfig, PeftConfig
 from nemo_rl.data.errors import DataError
@@ -33,6 +39,22 @@ def test_starting_points_that_are_there_pass(tmp_path: Path) -> None:
     check_starting_points(settings, PeftConfig(dim=4, alpha=8.0))
     with pytest.raises(DataError, match=r"checkpointing.adapter_path: .* has lora_alpha=8, but .*peft.alpha=32.0"):
         check_starting_points(settings, PeftConfig(dim=4))
+
+
+@pytest.mark.parametrize(("overrides", "environment"), [
+    ([], None), (["data.default.env_name=math"], "math"),
+    (["data.default.env_name=math", "data.train.env_name=exact_match"], "exact_match"),
+])  # fmt: skip
+def test_environment_of_a_dataset_is_its_own_key_else_the_default(
+    overrides: list[str], environment: str | None
+) -> None:
+    config = load_config(CONFIG, overrides)
+    assert dataset_settings(config, config.data.train, "train", 0.0).env_name == environment
+
+
+def test_a_prompt_leaves_room_for_one_token() -> None:
+    assert longest_prompt(load_config(CONFIG, [])) == 63  # of policy.max_total_sequence_length=64
+    assert longest_prompt(load_config(CONFIG, ["data.max_input_seq_length=40"])) == 40
 
 
 @pytest.mark.parametrize(("experts", "tp", "sequence_parallel", "refused"), [

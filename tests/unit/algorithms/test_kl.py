@@ -56,6 +56,14 @@ def test_gradient_matches_finite_differences(kind):
     assert torch.autograd.gradcheck(lambda x: kl_estimate(x, reference, kind, 20.0, 10.0), policy)
 
 
+def test_k3_beyond_float32_is_clamped_with_zero_gradient():
+    policy = torch.tensor([-100.0, -1.0], requires_grad=True)
+    estimate = kl_estimate(policy, torch.tensor([-0.5, -0.5]), "k3", None, 10.0)
+    estimate.sum().backward()
+    assert estimate.tolist() == [10.0, pytest.approx(0.1487213)]
+    assert policy.grad.tolist() == [0.0, pytest.approx(-0.6487213)]
+
+
 def test_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="k4"):
         kl_estimate(torch.zeros(1), torch.zeros(1), "k4", None, None)

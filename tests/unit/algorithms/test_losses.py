@@ -253,7 +253,19 @@ def test_fully_masked_batch_has_loss_exactly_zero_and_zero_gradients(loss, field
     value.backward()
     assert value.item() == 0.0
     assert logprobs.grad.abs().max() == 0
-    assert metrics.finalize() == {"loss": 0.0}
+    assert metrics.finalize() == {}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_masked_global_batch_leaves_the_others_mean(cut):
+    batch, nothing = make_batch(), replace(make_batch(), sample_mask_B=torch.zeros(6, dtype=torch.bool))
+    metrics = NLLLoss()(torch.full_like(batch.mask_BT, -1.5, dtype=torch.float32), batch, Normalizer.of(batch.mask_BT))[
+        1
+    ]
+    for rows in torch.arange(6).split(6 // cut):
+        part = nothing.rows(rows)
+        metrics = metrics.merge(NLLLoss()(torch.zeros(part.mask_BT.shape), part, Normalizer(0, 0))[1])
+    assert metrics.finalize()["loss"] == pytest.approx(1.5)
 
 
 @every_variant

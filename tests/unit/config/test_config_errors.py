@@ -42,6 +42,14 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("another trainer", ("policy.megatron_cfg.enabled=false",), "must be true, found false; Megatron is the one"),
     ("vLLM's spelling of no top_k", ("policy.generation.top_k=-1",), "must be at least 1.*null samples from all"),
     ("greedy rollouts", ("policy.generation.temperature=0",), "greater than 0, found 0; greedy rollouts"),
+    ("nucleus sampling", ("policy.generation.top_p=0.9",), "sample from a part of the vocabulary.*set val_top_p"),
+    ("most likely tokens", ("policy.generation.top_k=50",), "train with top_k=null and set val_top_k"),
+    (
+        "penalty without its log-probabilities",
+        ("loss_fn.use_kl_in_reward=true", "loss_fn.force_on_policy_ratio=true", "policy.train_global_batch_size=512"),
+        "use_kl_in_reward=true needs the log-probabilities that loss_fn.force_on_policy_ratio=true leaves out",
+    ),
+    ("packing that is not built", ("policy.sequence_packing.algorithm=first_fit_shuffle",), "found .first_fit_shuffle"),
     # the command line's grammar
     ("not an override", ("a=b=c",), "'a=b=c' is not understood"),
     ("a sweep", ("grpo.seed=1,2",), "asks for several runs"),

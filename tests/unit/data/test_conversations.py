@@ -58,6 +58,17 @@ def test_end_token_is_added_where_the_template_has_none(tokenizer: Any) -> None:
     assert learnt(bare, without) == "8"
 
 
+def test_only_the_last_answer_gets_an_end_token_that_the_template_does_not_write() -> None:
+    other = make_tiny_tokenizer()
+    other.chat_template = (
+        "{% for message in messages %}{{ message['content'] }}<|assistant|>\n{% endfor %}"  # as end of turn
+    )
+    example = ConversationEncoder(other, 100).encode(Conversation("row", TWO_TURNS))
+    assert (
+        other.decode(example.token_ids) == "3 8<|assistant|>\n8<|assistant|>\n4 1<|assistant|>\n4<|assistant|><|end|>"
+    )
+
+
 def test_template_that_rewrites_earlier_turns_is_refused() -> None:
     tokenizer = make_tiny_tokenizer()
     tokenizer.chat_template = "{{ messages | length }}{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -66,6 +66,14 @@ def test_gsm8k_folder_takes_the_split_and_the_number_after_the_hashes(tmp_path):
     assert [record.row_id for record in test] == ["gsm8k-test:0"]
 
 
+def test_columns_of_a_known_table_can_be_named(tmp_path):
+    path = write_rows(tmp_path / "mine.jsonl", ROWS)
+    records = load_records(DatasetSettings("DeepScaler", data_path=path, input_key="q", output_key="a"))
+    assert [(record.problem, record.metadata["ground_truth"]) for record in records] == [
+        (row["q"], row["a"]) for row in ROWS
+    ]
+
+
 def test_gsm8k_solution_without_hashes_is_refused():
     with pytest.raises(DataError, match="must end in '####"):
         gsm8k_ground_truth("so it is 72")

@@ -1,6 +1,8 @@
 """Which nodes the policy gets, which the engines."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ def config(number: int, own: int) -> MasterConfig:
 
 
 def test_one_node_needs_no_pins() -> None:
-    assert divide_nodes(load_config(CONFIGS / "grpo_tiny_cpu_non_colocated.yaml", [])) == ([], [])
+    assert divide_nodes(load_config(CONFIGS / "grpo_tiny_cpu_non_colocated.yaml", []), 0) == ([], [])
     assert pinned([{"CPU": 1.0}], []) == [{"CPU": 1.0}]
 
 
@@ -29,14 +31,34 @@ def test_one_node_needs_no_pins() -> None:
 def test_generation_takes_the_last_nodes(
     monkeypatch: pytest.MonkeyPatch, number: int, own: int, policy: list[int], engines: list[int]
 ) -> None:
-    monkeypatch.setattr(nodes, "alive_nodes", lambda: FOUR)
-    assert divide_nodes(config(number, own)) == ([FOUR[i] for i in policy], [FOUR[i] for i in engines])
+    monkeypatch.setattr(nodes, "alive_nodes", lambda gpus: FOUR)
+    assert divide_nodes(config(number, own), 0) == ([FOUR[i] for i in policy], [FOUR[i] for i in engines])
 
 
 def test_missing_nodes_are_counted_and_the_present_ones_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "alive_nodes", lambda: FOUR[:1])
+    monkeypatch.setattr(nodes, "alive_nodes", lambda gpus: FOUR[:1])
     with pytest.raises(ClusterError, match=r"cluster.num_nodes=2, but the Ray cluster has 1 nodes: 10.0.0.0"):
-        divide_nodes(config(2, 1))
+        divide_nodes(config(2, 1), 0)
+
+
+def test_a_head_without_gpus_is_no_place_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(number: int, gpus: float) -> dict[str, Any]:
+        resources = {"CPU": 8.0} | ({"GPU": gpus} if gpus else {})
+        return {
+            "NodeID": f"id{number}",
+            "NodeManagerAddress": f"10.0.0.{number}",
+            "Alive": True,
+            "Resources": resources,
+        }
+
+    here = SimpleNamespace(get_node_id=lambda: "id0")
+    monkeypatch.setattr(nodes.ray, "get_runtime_context", lambda: here)
+    monkeypatch.setattr(nodes.ray, "nodes", lambda: [node(2, 8.0), node(0, 0.0), node(1, 8.0), node(3, 4.0)])
+    assert divide_nodes(config(2, 1), 8) == ([FOUR[1]], [FOUR[2]])
+    with pytest.raises(
+        ClusterError, match=r"num_nodes=4, but the Ray cluster has 2 nodes with 8 GPUs: 10.0.0.1, 10.0.0.2"
+    ):
+        divide_nodes(config(4, 2), 8)
 
 
 def test_bundles_are_spread_in_equal_shares_in_order() -> None:

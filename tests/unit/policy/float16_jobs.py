@@ -44,9 +44,9 @@ def loaded_scale(place: Place, model: str, folder: str) -> float:
     return float(worker.optimization.optimizer.get_loss_scale())
 
 
-def train_on_nan(place: Place, model: str, batch: TrainBatch) -> str:
+def train_on_nan(place: Place, model: str, batch: TrainBatch, precision: str) -> str:
     """A loss that is not a number, which no loss scale helps."""
-    worker = build(place, model, ["policy.precision=float16"])
+    worker = build(place, model, [f"policy.precision={precision}"])
 
     def broken(logprobs_BT: torch.Tensor, *_: Any) -> tuple[torch.Tensor, None]:
         return logprobs_BT.sum() * float("nan"), None

@@ -134,3 +134,18 @@ def measure(place: Place, model: str, overrides: Sequence[str], batch: TrainBatc
     report["final"] = shards(worker)
     report["fingerprints"] = (before, worker.base_fingerprint())
     return report
+
+
+def plain_output_layers(place: Place) -> dict[str, bool]:
+    """Which classes of output layers are taken for bare linears."""
+    from megatron.bridge.models.gemma.gemma2_provider import Gemma2OutputLayer
+    from megatron.core.tensor_parallel import ColumnParallelLinear
+
+    from nemo_rl.policy.megatron.head import is_plain
+
+    found = {}
+    for layer in (ColumnParallelLinear, Gemma2OutputLayer):
+        module = torch.nn.Module()
+        module.__class__ = layer
+        found[layer.__name__] = is_plain(module)
+    return found

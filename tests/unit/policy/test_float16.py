@@ -28,8 +28,12 @@ def test_the_loss_scale_survives_a_checkpoint(pool, models, batches, tmp_path):
     assert pool.run(1, float16_jobs.loaded_scale, model, folder) == [left] and left not in (2.0**40, 2.0**16)
 
 
-def test_gradients_that_no_scale_helps_end_the_run(pool, models, batches):
-    assert "were not finite" in pool.run(1, float16_jobs.train_on_nan, str(models("qwen3")), batches("qwen3"))[0]
+@pytest.mark.parametrize(("precision", "words"), [
+    ("float16", "were not finite"), ("bfloat16", "the gradients is nan"), ("float32", "the gradients is nan"),
+])  # fmt: skip
+def test_gradients_that_are_no_numbers_end_the_run(pool, models, batches, precision, words):
+    arguments = (str(models("qwen3")), batches("qwen3"), precision)
+    assert words in pool.run(1, float16_jobs.train_on_nan, *arguments)[0]
 
 
 def test_float16_is_nearer_to_float32_than_bfloat16(pool, models, batches):
