@@ -53,8 +53,9 @@ def save_checkpoint(run: TrainingRun, metrics: Mapping[str, float]) -> None:
             "run_dir": str(run.logger.run_dir),
         }
         final = run.checkpoints.finalize(step, info, run.config.model_dump(mode="json"))
-    run.deadline.mark_save(time.perf_counter() - start)
-    logger.info("saved %s", final)
+    seconds = time.perf_counter() - start
+    run.deadline.mark_save(seconds)
+    logger.info("saved %s in %.1f s", final, seconds)
 
 
 def restore(run: TrainingRun, checkpoint: Path, checkpoints: CheckpointManager) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nemo_rl.config.schema import CheckpointingConfig, EngineConfig, MasterConfig, PeftConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
+from nemo_rl.data.datasets.response import default_split
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
@@ -130,7 +131,7 @@ def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: f
     return DatasetSettings(
         dataset_name=dataset.dataset_name,
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
-        split=dataset.split or split,
+        split=dataset.split or default_split(dataset.dataset_name, split, local=dataset.data_path is not None),
         subset=dataset.subset,
         seed=config.seed if dataset.seed is None else dataset.seed,
         split_validation_size=held_out,

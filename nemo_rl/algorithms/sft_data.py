@@ -12,6 +12,7 @@ from nemo_rl.algorithms.data_setup import LoadedModel, check_layout_of_experts, 
 from nemo_rl.config.schema import SFTMasterConfig
 from nemo_rl.data.conversations import Conversation, ConversationEncoder, Example
 from nemo_rl.data.datasets.chat import load_conversations
+from nemo_rl.data.datasets.response import default_split
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.data.settings import DatasetSettings
@@ -65,7 +66,7 @@ def _conversations(config: SFTMasterConfig, dataset: Any, split: str, tokenizer:
     settings = DatasetSettings(
         dataset_name=dataset.dataset_name,
         data_path=None if dataset.data_path is None else Path(dataset.data_path),
-        split=dataset.split or split,
+        split=dataset.split or default_split(dataset.dataset_name, split, local=dataset.data_path is not None),
         subset=dataset.subset,
         seed=config.seed if dataset.seed is None else dataset.seed,
         input_key=dataset.input_key,

@@ -1,10 +1,25 @@
 """What a PEFT folder says of its adapter, checked against the configuration; imports nothing of Megatron."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PLAIN = {"use_rslora": False, "use_dora": False, "bias": "none", "fan_in_fan_out": False, "modules_to_save": None}
+
+
+_CHANGE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+"""Initialisations with which PEFT takes the adapter's first product off the base when it opens the folder."""
+
+
+def base_changes(config: Mapping[str, Any]) -> str | None:
+    """The entry of an adapter_config.json that makes it more than W + scale B A of the base as it is, if any."""
+    first = config.get("init_lora_weights")
+    if isinstance(first, str) and first.startswith(_CHANGE_THE_BASE):
+        return f"init_lora_weights={first}"
+    tokens = config.get("alora_invocation_tokens")
+    return None if tokens is None else f"alora_invocation_tokens={tokens}"
 
 
 class AdapterError(ValueError):
@@ -30,6 +45,8 @@ def check_adapter_folder(folder: Path, dim: int, alpha: float) -> None:
     for key in ("rank_pattern", "alpha_pattern"):
         if config.get(key):
             raise AdapterError(f"{folder} sets {key}={config[key]}; here all modules share one rank and one alpha")
+    if (change := base_changes(config)) is not None:
+        raise AdapterError(f"{folder} sets {change}, which is no LoRA of the base model as it is")
     for key, plain in _PLAIN.items():
         if config.get(key, plain) != plain:
             raise AdapterError(f"{folder} sets {key}={config[key]}, which Megatron's LoRA cannot represent")

@@ -1,12 +1,13 @@
 """The checkpoints of a run: made under a temporary name, renamed when whole, the worst ones deleted."""
 
+import fcntl
 import logging
 import math
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -25,6 +26,7 @@ from nemo_rl.utils.jsonio import to_plain, write_json, write_text_atomic
 __all__ = ["CheckpointError", "CheckpointManager", "check_compatible", "list_checkpoints", "load_info", "verify"]
 
 log = logging.getLogger(__name__)
+LOCK_FILE = ".lock"
 _STEP = re.compile(r"step_(\d+)")
 
 
@@ -43,13 +45,25 @@ def step_of(path: Path) -> int:
     return int(match[1])
 
 
+def _lock(directory: Path) -> IO[str]:
+    """The open lock file of this process; the system gives it up when the process ends, however it ends."""
+    file = (directory / LOCK_FILE).open("a+")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        raise CheckpointError(
+            f"another run is writing to {directory}; give this one a checkpointing.checkpoint_dir of its own"
+        ) from error
+    return file
+
+
 class CheckpointManager:
     """One directory of checkpoints of one run.
 
     `path = begin(step)`, let the workers write into it, then `finalize(step, training_info, config)`. `training_info`
     is a dict with "metrics" (flat names; `metric_name` is looked up there), "compatibility" (see `check_compatible`)
-    and whatever the loop needs to go on. At most one manager writes to a directory at a time: making one removes
-    what an interrupted save left behind.
+    and whatever the loop needs to go on. Making a manager removes what an interrupted save left behind, so one process
+    writes to a directory at a time, which a lock file sees to: CheckpointError if another one does.
     """
 
     def __init__(
@@ -62,6 +76,7 @@ class CheckpointManager:
         self.higher_is_better = higher_is_better
         self.keep_top_k = keep_top_k
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.directory)
         for leftover in self.directory.glob("tmp_step_*"):
             log.warning("removing %s, left behind by an interrupted save", leftover)
             shutil.rmtree(leftover)

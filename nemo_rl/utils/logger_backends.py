@@ -128,7 +128,8 @@ class MlflowBackend:
         self._mlflow.log_params({key: str(value)[:6000] for key, value in flatten(config).items()})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        self._mlflow.log_metrics(dict(metrics), step=step)
+        # MLflow refuses names with an @, as in pass@4
+        self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in metrics.items()}, step=step)
 
     def close(self, failed: bool) -> None:
         self._mlflow.end_run("FAILED" if failed else "FINISHED")

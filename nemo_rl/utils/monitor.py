@@ -115,7 +115,10 @@ class ProcessTreeReader:
 
 
 class GpuReader:
-    """Utilisation and used memory of every GPU by NVML; nothing on a machine without a driver."""
+    """Utilisation and used memory of every GPU by NVML; nothing on a machine without a driver.
+
+    What NVML does not give is left out: a part of a GPU (MIG) has no utilisation of its own.
+    """
 
     def __init__(self) -> None:
         import pynvml
@@ -131,6 +134,8 @@ class GpuReader:
     def __call__(self) -> Sample:
         sample: Sample = {}
         for index, handle in enumerate(self._handles):
-            sample[f"system/gpu.{index}.util_percent"] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
-            sample[f"system/gpu.{index}.memory_gb"] = self._nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
+            with suppress(self._nvml.NVMLError):
+                sample[f"system/gpu.{index}.util_percent"] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+            with suppress(self._nvml.NVMLError):
+                sample[f"system/gpu.{index}.memory_gb"] = self._nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
         return sample

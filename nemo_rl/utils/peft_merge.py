@@ -8,6 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from nemo_rl.data.errors import DataError
+from nemo_rl.policy.adapter_folder import base_changes
 from nemo_rl.utils.jsonio import read_json
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -65,6 +66,8 @@ def read_adapter(folder: Path) -> dict[str, Update]:
     config = read_json(folder / ADAPTER_CONFIG)
     if used := [key for key in _UNSUPPORTED if config.get(key)]:
         raise DataError(f"adapter {folder} uses {used[0]}={config[used[0]]!r}, which is not plain LoRA")
+    if (change := base_changes(config)) is not None:
+        raise DataError(f"adapter {folder} sets {change}, which is no LoRA of the base model as it is")
     scale, tensors = config["lora_alpha"] / config["r"], load_file(folder / ADAPTER_WEIGHTS)
     updates = {}
     for name, a in tensors.items():

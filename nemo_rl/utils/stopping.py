@@ -7,6 +7,8 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import psutil
+
 _DURATION = re.compile(r"(\d+):([01]?\d|2[0-3]):([0-5]?\d):([0-5]?\d)")
 
 
@@ -22,13 +24,14 @@ def parse_duration(text: str) -> float:
 class TimeoutChecker:
     """Tells when to save because one more step might not fit before the deadline.
 
-    `must_save_by` is a duration since `start` (a time.monotonic() reading, by default now); None is no deadline.
+    `must_save_by` is a duration since `start` (a time.monotonic() reading; by default the start of this process, since
+    a queue counts from there); None is no deadline.
     Tell it how long each step and each save took; it expects the longest of each again, and as long as nothing was
     saved yet, that a save takes as long as a step.
     """
 
     def __init__(self, must_save_by: str | None, start: float | None = None) -> None:
-        start = time.monotonic() if start is None else start
+        start = _process_start() if start is None else start
         self._deadline = None if must_save_by is None else start + parse_duration(must_save_by)
         self._longest_step = 0.0
         self._longest_save: float | None = None
@@ -45,6 +48,10 @@ class TimeoutChecker:
             return False
         save = self._longest_step if self._longest_save is None else self._longest_save
         return self._deadline - time.monotonic() <= self._longest_step + save
+
+
+def _process_start() -> float:
+    return time.monotonic() - (time.time() - psutil.Process().create_time())
 
 
 class TerminationFlag:

@@ -1,13 +1,13 @@
 """Rules of data, environments, validation, checkpoints and debugging."""
 
-import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from nemo_rl.config.errors import suggestion
 
 if TYPE_CHECKING:
-    from nemo_rl.config.schema.data import DatasetConfig
+    from nemo_rl.config.schema.data import DatasetConfig, TableConfig
     from nemo_rl.config.schema.master import MasterConfig
 
 BUILT_IN_ENVIRONMENTS = ("math", "reasoning_gym", "exact_match", "guess_number")
@@ -21,8 +21,10 @@ _TRAIN_METRICS = (
     "token_mult_prob_error",
     "mean_gen_tokens_per_sample",
     "truncation_rate",
+    "natural_termination_rate",
 )
-_VALIDATION_METRICS = ("accuracy", "avg_length")
+_VALIDATION_METRICS = ("accuracy", "reward", "avg_length")
+TABLES_WITH_SPLITS = ("gsm8k", "OpenMathInstruct-2", "DeepScaler")
 
 
 def _datasets(config: "MasterConfig") -> Iterator[tuple[str, "DatasetConfig"]]:
@@ -71,13 +73,19 @@ def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
         getattr(train, key) == getattr(validation, key)
         for key in ("dataset_name", "data_path", "subset", "task_params")
     )
-    splits = (train.split or "train", validation.split or "train")
+    splits = (train.split or "train", validation.split or ("test" if _has_splits(validation) else "train"))
     seeds = tuple(config.seed if dataset.seed is None else dataset.seed for dataset in (train, validation))
     if same and splits[0] == splits[1] and seeds[0] == seeds[1]:
         yield (
             f"data.validation is the training set: dataset_name={validation.dataset_name}, split={splits[1]} and "
             f"seed={seeds[1]} are the same; name another split (a generated task: another seed)"
         )
+
+
+def _has_splits(dataset: "TableConfig") -> bool:
+    """Whether a test split is taken where none is named: of tables and folders, not of one file or a generated task."""
+    table = dataset.dataset_name in TABLES_WITH_SPLITS or dataset.dataset_name.count("/") == 1
+    return table and (dataset.data_path is None or not PurePath(dataset.data_path).suffix)
 
 
 def validation_has_data(config: "MasterConfig") -> Iterator[str]:
@@ -100,9 +108,15 @@ def checkpoint_metric_is_produced(config: "MasterConfig") -> Iterator[str]:
     found = f"checkpointing.metric_name={checkpointing.metric_name}"
     if kind == "val" and not (config.grpo.val_period > 0 or config.grpo.val_at_end):
         yield f"{found} is never produced: grpo.val_period is off and val_at_end is false; use train:reward or null"
-    known = _VALIDATION_METRICS if kind == "val" else _TRAIN_METRICS
-    if name not in known and not (kind == "val" and re.fullmatch(r"pass@\d+", name)):
+    known = (*_VALIDATION_METRICS, *_passes(config)) if kind == "val" else _TRAIN_METRICS
+    if name not in known:
         yield f"{found} is not a metric that runs produce; known are {', '.join(f'{kind}:{n}' for n in known)}"
+
+
+def _passes(config: "MasterConfig") -> list[str]:
+    """pass@1, pass@2, pass@4, ... up to the responses of one problem, if there are several."""
+    tries = config.grpo.val_num_generations_per_prompt
+    return [f"pass@{2**power}" for power in range(tries.bit_length())] if tries > 1 else []
 
 
 def debug_seams_agree(config: "MasterConfig") -> Iterator[str]:

@@ -23,7 +23,7 @@ class CheckpointingConfig(Section):
     save_at_end: bool = Field(True, description="Save after the last step.")
     checkpoint_must_save_by: str | None = Field(
         None,
-        pattern=r"^\d{2}:\d{2}:\d{2}:\d{2}$",
+        pattern=r"^\d{2}:([01]\d|2[0-3]):[0-5]\d:[0-5]\d$",
         description="Run time `DD:HH:MM:SS` after which the run saves and ends, for queues with a time limit.",
     )
     pretrained_checkpoint: str | None = Field(

@@ -20,7 +20,10 @@ class TableConfig(Section):
         ),
     )
     data_path: str | None = Field(None, description="File or folder of a local dataset (JSONL, Parquet or CSV).")
-    split: str | None = Field(None, description="Split of the dataset; null takes `train`.")
+    split: str | None = Field(
+        None,
+        description="Split of the dataset; null takes `train` (OpenMathInstruct-2: `train_1M`), for validation `test`.",
+    )
     subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
     seed: int | None = Field(
         None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`."

@@ -17,6 +17,7 @@ class TableFormat:
     output_key: str
     subset: str | None = None
     split: str = "train"
+    test_split: str = "test"
     ground_truth: Callable[[str], str] = str.strip
 
 
@@ -32,8 +33,16 @@ FORMATS = {
     "gsm8k": TableFormat("openai/gsm8k", "question", "answer", subset="main", ground_truth=gsm8k_ground_truth),
     "OpenMathInstruct-2": TableFormat("nvidia/OpenMathInstruct-2", "problem", "expected_answer", split="train_1M"),
     "DeepScaler": TableFormat("agentica-org/DeepScaleR-Preview-Dataset", "problem", "answer"),
-    "AIME2024": TableFormat("HuggingFaceH4/aime_2024", "problem", "answer"),
+    "AIME2024": TableFormat("HuggingFaceH4/aime_2024", "problem", "answer", test_split="train"),
 }
+
+
+def default_split(name: str, part: str, *, local: bool) -> str:
+    """What is taken as the "train" or "test" part of a dataset where no split is named; local files have just these."""
+    table = next((table for key, table in FORMATS.items() if name in (key, table.hub_id)), None)
+    if table is None or local:
+        return part
+    return table.split if part == "train" else table.test_split
 
 
 def format_records(name: str, settings: DatasetSettings) -> Iterator[Record]:

@@ -211,6 +211,22 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
     ("metric without kind", ("checkpointing.metric_name=accuracy",), "write val:NAME or train:NAME"),
     ("metric never produced", ("grpo.val_period=0",), "metric_name=val:accuracy is never produced"),
     ("unknown metric", ("checkpointing.metric_name=train:rewrd",), "train:rewrd is not a metric"),
+    ("ninety minutes", ("checkpointing.checkpoint_must_save_by='00:00:90:00'",), "days:hours:minutes:seconds"),
+    (
+        "pass@k of one response",
+        ("checkpointing.metric_name=val:pass@8",),
+        "val:pass@8 is not a metric that runs produce; known are val:accuracy, val:reward, val:avg_length",
+    ),
+    (
+        "pass@3 of four",
+        ("checkpointing.metric_name=val:pass@3", "grpo.val_num_generations_per_prompt=4"),
+        "known are .*val:pass@1, val:pass@2, val:pass@4",
+    ),
+    (
+        "test rows twice",
+        ("data.train.dataset_name=gsm8k", "data.train.split=test", "data.validation={dataset_name: gsm8k}"),
+        "data.validation is the training set.*split=test",
+    ),
     ("time of the wrong form", ("checkpointing.checkpoint_must_save_by=3:45",), "days:hours:minutes:seconds"),
     ("both halves", ("debug.rollouts_only=true", "debug.train_from_rollouts=x"), "exclude each other"),
     # keys of NeMo-RL that are not built

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from nemo_rl.data.datasets import load_records, load_splits, register_dataset
-from nemo_rl.data.datasets.response import gsm8k_ground_truth
+from nemo_rl.data.datasets.response import default_split, gsm8k_ground_truth
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.settings import DatasetSettings, Record
 
@@ -72,6 +72,15 @@ def test_columns_of_a_known_table_can_be_named(tmp_path):
     assert [(record.problem, record.metadata["ground_truth"]) for record in records] == [
         (row["q"], row["a"]) for row in ROWS
     ]
+
+
+@pytest.mark.parametrize(("name", "part", "local", "split"), [
+    ("OpenMathInstruct-2", "train", False, "train_1M"), ("nvidia/OpenMathInstruct-2", "train", False, "train_1M"),
+    ("OpenMathInstruct-2", "train", True, "train"), ("AIME2024", "test", False, "train"),
+    ("gsm8k", "test", False, "test"), ("someone/else", "test", False, "test"), ("tiny_max", "train", False, "train"),
+])  # fmt: skip
+def test_split_where_none_is_named(name, part, local, split):
+    assert default_split(name, part, local=local) == split
 
 
 def test_gsm8k_solution_without_hashes_is_refused():

@@ -1,6 +1,8 @@
 import json
 import logging
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,7 @@ def test_nothing_is_a_checkpoint_before_finalize(tmp_path: Path) -> None:
 def test_leftovers_of_an_interrupted_save_are_removed_at_start(tmp_path: Path) -> None:
     (manager(tmp_path).begin(4) / "half").write_bytes(b"x")
     manager(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert not list(tmp_path.glob("*step_*"))
 
 
 def test_a_finished_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
@@ -182,6 +184,19 @@ def test_an_incompatible_configuration_is_refused_naming_each_difference(tmp_pat
         CheckpointError, match=r"peft\.dim was 8 and is now 16; peft\.alpha \(now 32\) was not recorded"
     ):
         check_compatible(info, {"policy.model_name": "tiny", "peft.dim": 16, "peft.alpha": 32})
+
+
+def test_a_directory_that_another_run_writes_to_is_refused_and_left_alone(tmp_path: Path) -> None:
+    code = "import sys, nemo_rl.utils.checkpoint as c; m = c.CheckpointManager(sys.argv[1], None, True, None); "
+    other = [sys.executable, "-c", code + "m.begin(3); print('has it', flush=True); sys.stdin.read()", str(tmp_path)]
+    with subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "has it\n"
+        with pytest.raises(CheckpointError, match=r"another run is writing to .*checkpoint_dir of its own"):
+            manager(tmp_path)
+        assert (tmp_path / "tmp_step_3").is_dir()
+        process.communicate("")
+    manager(tmp_path)
+    assert not (tmp_path / "tmp_step_3").exists()
 
 
 def test_keep_top_k_zero_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 import threading
 import time
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
-from nemo_rl.utils.monitor import SystemMonitor
+from nemo_rl.utils.monitor import GpuReader, SystemMonitor
 
 
 def wait_for(condition, seconds: float = 10.0) -> None:
@@ -48,6 +50,20 @@ def test_its_failure_is_raised_at_the_next_poll() -> None:
     with pytest.raises(OSError, match="sensor gone"):
         monitor.poll()
     assert monitor.stop() == {}
+
+
+def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NVML does for a part of a GPU (MIG)."""
+
+    def refuse(_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name, value in {
+        "nvmlInit": lambda: None, "nvmlDeviceGetCount": lambda: 1, "nvmlDeviceGetHandleByIndex": lambda i: i,
+        "nvmlDeviceGetUtilizationRates": refuse, "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(used=2e9),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(pynvml, name, value)
+    assert GpuReader()() == {"system/gpu.0.memory_gb": 2.0}
 
 
 def test_the_thread_is_gone_after_stop() -> None:

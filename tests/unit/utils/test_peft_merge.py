@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from nemo_rl.data.errors import DataError
+from nemo_rl.policy.adapter_folder import AdapterError, check_adapter_folder
 from nemo_rl.utils.peft_merge import merge_folder, merged_matrix, read_adapter
 from nemo_rl.utils.tiny_model import make_tiny_model
 
@@ -59,6 +60,19 @@ def test_adapter_without_a_place_is_refused(model_and_adapter: tuple[Path, Path]
     save_file({name.replace("layers.0", "layers.9"): tensor for name, tensor in load_file(file).items()}, file)
     with pytest.raises(DataError, match=r"layers\.9"):
         merge_folder(model, adapter, tmp_path / "merged")
+
+
+@pytest.mark.parametrize(("entry", "value"), [
+    ("init_lora_weights", "pissa_niter_4"), ("init_lora_weights", "olora"), ("alora_invocation_tokens", [5]),
+])  # fmt: skip
+def test_adapter_of_another_base_is_refused(tmp_path: Path, entry: str, value: object) -> None:
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, entry: value}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    (tmp_path / "adapter_model.safetensors").touch()
+    with pytest.raises(DataError, match=f"sets {entry}=.*no LoRA of the base model as it is"):
+        read_adapter(tmp_path)
+    with pytest.raises(AdapterError, match=f"sets {entry}=.*no LoRA of the base model as it is"):
+        check_adapter_folder(tmp_path, 4, 8)
 
 
 def test_what_is_not_plain_lora_is_refused(model_and_adapter: tuple[Path, Path]) -> None:

@@ -2,6 +2,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from nemo_rl.utils.stopping import TerminationFlag, TimeoutChecker, parse_duration
@@ -18,6 +19,15 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="DD:HH:MM:SS"):
         parse_duration(text)
+
+
+def test_time_counts_from_the_start_of_the_process() -> None:
+    age = int(time.time() - psutil.Process().create_time())
+    hours, minutes, seconds = (age + 30) // 3600, (age + 30) // 60 % 60, (age + 30) % 60
+    checker = TimeoutChecker(f"00:{hours:02d}:{minutes:02d}:{seconds:02d}")
+    assert not checker.must_save()
+    checker.mark_step(16.0)  # and as much for the save: more than the 30 seconds left
+    assert checker.must_save()
 
 
 def test_no_deadline_never_asks_for_a_save() -> None:
