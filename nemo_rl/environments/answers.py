@@ -4,7 +4,20 @@ import re
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<bare>[^\s{}$\\.,;]+))")
 _TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_HASHES = re.compile(r"####[ \t]*([^\n]+)")
+# Markdown's fourth level of headings has the same mark, so what follows must look like an answer: a number that is not
+# a heading's own ("1. First", "1st"), LaTeX, a formula, or the text's last word
+_HASHES = re.compile(
+    r"""(?<!\#)\#{4}(?!\#)[ \t]*(
+        [*_`~$€£¥₹₩(\[{|+\-−\\ ]*                           # emphasis, money, brackets, a sign
+        (?: \.?\d (?! \d*(?:[.):][ \t*_]+\S | st\b | nd\b | rd\b | th\b) )
+          | (?<=\\)[A-Za-z]+
+          | (?:sqrt|sin|cos|tan|log|ln|exp|pi|[A-Za-z]) (?=[ \t]*(?:[-+*/^=<>_(,)$\]}] | $))
+          | [√π∞] )
+        [^\n]*
+        | [*_`]*[A-Za-z]+[*_`.]*(?=\s*\Z)
+    )""",
+    re.VERBOSE | re.MULTILINE,
+)
 
 
 def last_box(text: str) -> str | None:
