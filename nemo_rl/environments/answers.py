@@ -11,7 +11,7 @@ _HASHES = re.compile(
         [*_`~$€£¥₹₩(\[{|+\-−\\ ]*                           # emphasis, money, brackets, a sign
         (?: \.?\d (?! \d*(?:[.):][ \t*_]+\S | st\b | nd\b | rd\b | th\b) )
           | (?<=\\)[A-Za-z]+
-          | (?:sqrt|sin|cos|tan|log|ln|exp|pi|[A-Za-z]) (?=[ \t]*(?:[-+*/^=<>_(,)$\]}] | $))
+          | (?:sqrt|sin|cos|tan|log|ln|exp|pi|[A-Z]{2,}(?=_)|[A-Za-z]) (?=[ \t]*(?:[-+*/^=<>_(,)$\]}\\|] | $))
           | [√π∞] )
         [^\n]*
         | [*_`]*[A-Za-z]+[*_`.]*(?=\s*\Z)
