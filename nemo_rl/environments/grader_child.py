@@ -4,7 +4,9 @@ Started as a plain command and not through multiprocessing, which would import t
 it torch, in every grader. It speaks over its own socket because a reward function may print.
 """
 
+import os
 import signal
+import subprocess
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
@@ -42,6 +44,19 @@ def main(descriptor: int) -> None:
         pipe.send(answer)
 
 
+def end_group_with_me() -> None:
+    """However this process ends, by the alarm too, nothing that a reward function started outlives it.
+
+    The shell waits for the end of a pipe that this process holds open, then kills the group, which it is in itself.
+    """
+    read_end, _held_until_exit = os.pipe()
+    subprocess.Popen(
+        ["sh", "-c", "read line; kill -9 0"], stdin=read_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    os.close(read_end)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; the closed pipe ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the driver's; the closed pipe ends this process
+    end_group_with_me()
     main(int(sys.argv[1]))

@@ -1,8 +1,10 @@
-"""Grades answers in child processes that are killed when they take too long."""
+"""Grades answers in child processes that are killed, with all that they started, when they take too long."""
 
+import contextlib
 import logging
 import os
 import queue
+import signal
 import subprocess
 import sys
 import time
@@ -35,7 +37,11 @@ class GradeReport:
 
 
 class GraderProcess:
-    """One child and the socket to it. After a timeout or a crash it is dead and must be replaced."""
+    """One child and the socket to it. After a timeout or a crash it is dead and must be replaced.
+
+    It leads a session, and so a process group, of its own: a reward function that runs code has children, which must
+    end with it. Ctrl-C in the terminal does not reach it; the driver closes the pool, or dies, which ends the socket.
+    """
 
     def __init__(self, entry_point: str) -> None:
         self.entry_point = entry_point
@@ -45,6 +51,7 @@ class GraderProcess:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=_child_environment(),
+            start_new_session=True,
         )
         theirs.close()
         self._pipe.send((list(sys.path), entry_point))
@@ -58,7 +65,9 @@ class GraderProcess:
         try:
             reply = self._pipe.recv() if self._pipe.poll(START_TIMEOUT_S) else ("error", "it took too long to start")
         except (EOFError, ConnectionError):
-            reply = ("error", f"it ended with exit code {self._process.wait()}")
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # it may have more to say; its number stays taken
+            self.kill()
+            reply = ("error", f"it ended with exit code {self._process.returncode}")
         if reply[0] == "error":
             self.kill()
             raise GraderStartError(f"the grader process of {self.entry_point!r} did not start: {reply[1]}")
@@ -81,8 +90,11 @@ class GraderProcess:
         return GradeReport(reply[1], GradeStatus.GRADED, answer=reply[2]), True
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """Ends the process and its group, if it was not ended before."""
+        if self._process.returncode is None:  # not waited for yet, so nobody else can have got its number
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
         self._pipe.close()
 
 

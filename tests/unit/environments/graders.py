@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import time
 
 from nemo_rl.environments.grading import Grade
@@ -12,6 +13,12 @@ def by_command(response, metadata):
     command, _, argument = response.partition(" ")
     if command == "sleep":
         time.sleep(float(argument))
+    if command == "run":
+        subprocess.run(argument.split(), check=True)
+    if command.startswith("start"):
+        subprocess.Popen(argument.split())
+    if command == "start_and_exit":
+        os._exit(3)
     if command == "spin":  # one call into C that holds the interpreter for longer than anybody waits
         re.match(r"(a+)+$", "a" * 40 + "b")
     if command == "exit":

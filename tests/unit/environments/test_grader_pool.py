@@ -1,6 +1,9 @@
 """Graders that hang, crash or raise are counted by name, and the pool goes on."""
 
+import contextlib
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +26,55 @@ def pool():
 
 def statuses(reports):
     return [report.status for report in reports]
+
+
+def pids_of(command):
+    """Of live processes; a zombie has no command line."""
+    wanted = "\0".join(command.split()).encode() + b"\0"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [int(path.parent.name)] if path.read_bytes() == wanted else []
+    return found
+
+
+def wait_until(condition, timeout_s=10.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def sleep_command():
+    """A command line that no other process has."""
+    command = f"sleep 600.{os.getpid()}"
+    yield command
+    for pid in pids_of(command):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def driver(sleep_command):
+    """A process whose pool has one grader, which hangs in a process of its own."""
+    code = (
+        "from nemo_rl.environments.grader_pool import GraderPool\n"
+        f"GraderPool({f'{GRADERS}:by_command'!r}, 1, timeout_s=60.0).grade([({f'run {sleep_command}'!r}, {{}})])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: pids_of(sleep_command), timeout_s=60.0)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def state_and_parent(pid):
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def is_running(pid):
+    return Path(f"/proc/{pid}").exists() and state_and_parent(pid)[0] != "Z"
 
 
 def test_reports_come_back_in_order(pool):
@@ -52,6 +104,43 @@ def test_crashed_process_is_replaced(pool):
     assert statuses(reports) == [GradeStatus.ERROR] * 3
     assert "exit code 3" in reports[0].error
     assert statuses(pool.grade([("", {})] * 3)) == [GradeStatus.GRADED] * 3
+
+
+def test_hung_child_of_a_grader_ends_with_it(pool, sleep_command):
+    assert statuses(pool.grade([(f"run {sleep_command}", {})])) == [GradeStatus.TIMEOUT]
+    wait_until(lambda: not pids_of(sleep_command))
+
+
+def test_child_of_a_grader_that_crashed_ends_with_it(pool, sleep_command):
+    assert statuses(pool.grade([(f"start_and_exit {sleep_command}", {})])) == [GradeStatus.ERROR]
+    wait_until(lambda: not pids_of(sleep_command))
+
+
+def test_close_ends_what_a_reward_function_left_running(sleep_command):
+    pool = GraderPool(f"{GRADERS}:by_command", num_workers=1, timeout_s=5.0)
+    assert statuses(pool.grade([(f"start {sleep_command}", {})])) == [GradeStatus.GRADED]
+    assert pids_of(sleep_command)
+    pool.close()
+    wait_until(lambda: not pids_of(sleep_command))
+
+
+def test_idle_grader_ends_when_its_driver_dies():
+    code = (
+        "import os, signal\n"
+        "from nemo_rl.environments.grader_pool import GraderPool\n"
+        f"pool = GraderPool({f'{GRADERS}:by_command'!r}, 1, timeout_s=5.0)\n"
+        "print(pool.grade([('pid', {})])[0].answer, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    driver = subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.PIPE, text=True, timeout=60)
+    wait_until(lambda: not is_running(int(driver.stdout)))
+
+
+def test_alarm_of_a_grader_whose_driver_is_dead_ends_its_children_too(driver, sleep_command):
+    _, grader = state_and_parent(pids_of(sleep_command)[0])
+    driver.kill()
+    os.kill(grader, signal.SIGALRM)
+    wait_until(lambda: not pids_of(sleep_command))
 
 
 def test_exception_is_an_error_with_its_text_and_keeps_the_process():
