@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from nemo_rl.environments.interfaces import EnvironmentInput, EnvironmentOutput
 from nemo_rl.environments.settings import EnvironmentSettings
 
+_INTEGER = re.compile(r"(?:(?<!\w)-)?\d+")  # the hyphen of "1-7" is no sign
+
 
 class GuessNumberEnvironment:
     """Rewards 1.0 for the right number within `turns_left` guesses; a guess without a number costs a turn.
@@ -23,10 +25,9 @@ class GuessNumberEnvironment:
     def _turn(self, item: EnvironmentInput) -> EnvironmentOutput:
         target, turns_left = item.metadata["target"], item.metadata["turns_left"] - 1
         state = {**item.metadata, "turns_left": turns_left}
-        numbers = re.findall(r"-?\d+", item.response)
+        numbers = _INTEGER.findall(item.response.replace("−", "-"))
         answer = numbers[-1] if numbers else None
-        # compared as text first: a model may write more digits than int() accepts
-        if answer is not None and answer.removeprefix("-").lstrip("0").rjust(1, "0") == str(target):
+        if answer is not None and _without_leading_zeros(answer) == str(target):
             return EnvironmentOutput(reward=1.0, metadata=state, answer=answer)
         if turns_left <= 0:
             return EnvironmentOutput(reward=0.0, metadata=state, answer=answer)
@@ -46,3 +47,9 @@ class GuessNumberEnvironment:
         return "Higher." if float(answer) < target else "Lower."
 
     def close(self) -> None: ...
+
+
+def _without_leading_zeros(number: str) -> str:
+    """As str(int(number)); a model may write more digits than int() accepts."""
+    digits = number.removeprefix("-").lstrip("0")
+    return f"-{digits}" if number.startswith("-") and digits else digits or "0"

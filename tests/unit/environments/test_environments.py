@@ -74,6 +74,29 @@ def test_guess_number_plays_several_turns():
     assert output.terminated and output.reward == 1.0
 
 
+@pytest.mark.parametrize(
+    ("target", "guess", "reward"),
+    [
+        (7, "-7", 0.0),
+        (7, "−7", 0.0),
+        (-7, "-7", 1.0),
+        (-7, "−7", 1.0),
+        (-7, "-007", 1.0),
+        (-7, "7", 0.0),
+        (7, "007", 1.0),
+        (7, "of 1-7 I take the 7", 1.0),
+        (7, "one of 1-7", 1.0),
+        (7, "70", 0.0),
+        (0, "000", 1.0),
+        (0, "-0", 1.0),
+    ],
+)
+def test_guess_number_reads_signs_and_leading_zeros(target, guess, reward):
+    environment = make_environment("guess_number", EnvironmentSettings())
+    (output,) = environment.step([said(guess, target=target, turns_left=1)])
+    assert output.reward == reward
+
+
 def test_guess_number_ends_without_reward_when_turns_run_out():
     environment = make_environment("guess_number", EnvironmentSettings())
     (first,) = environment.step([said("no number", target=7, turns_left=2)])
