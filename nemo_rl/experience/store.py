@@ -82,7 +82,10 @@ def step_files(folder: Path) -> list[Path]:
 def read_groups(path: Path) -> list[RolloutGroup]:
     """The groups of one file, in the order in which they first appear."""
     groups: dict[str, list[Rollout]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # not splitlines(), which splits at U+2028 too, a character that JSON may hold as it is
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line:
+            continue
         try:
             rollout = rollout_of(json.loads(line))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
