@@ -80,8 +80,33 @@ def check_starting_points(checkpointing: CheckpointingConfig, peft: PeftConfig) 
             raise DataError(f"checkpointing.pretrained_checkpoint: {error}") from error
 
 
-def check_layout_of_experts(config: TrainedPolicyConfig, model: Any) -> None:
-    """DataError where Megatron would refuse a model with experts only in its first training step."""
+def check_layout(config: TrainedPolicyConfig, model: Any) -> None:
+    """DataError where this model cannot be cut as asked, which Megatron would say only once its workers run."""
+    megatron = config.megatron_cfg
+    tp, pp = megatron.tensor_model_parallel_size, megatron.pipeline_model_parallel_size
+    heads = model.num_attention_heads
+    groups = getattr(model, "num_key_value_heads", None) or heads
+    if heads % tp or (groups % tp and tp % groups):
+        raise DataError(
+            f"policy.megatron_cfg.tensor_model_parallel_size={tp} does not divide {config.model_name}: it has {heads} "
+            f"attention heads and {groups} key-value heads"
+        )
+    ends = (megatron.num_layers_in_first_pipeline_stage, megatron.num_layers_in_last_pipeline_stage)
+    if ends == (None, None) and model.num_hidden_layers % pp:
+        raise DataError(
+            f"policy.megatron_cfg.pipeline_model_parallel_size={pp} does not divide the {model.num_hidden_layers} "
+            f"layers of {config.model_name}; choose another, or set num_layers_in_first_pipeline_stage"
+        )
+    if megatron.peft.enabled and megatron.peft.dim % tp:
+        raise DataError(
+            f"policy.megatron_cfg.peft.dim={megatron.peft.dim} must be a multiple of "
+            f"policy.megatron_cfg.tensor_model_parallel_size={tp}: Megatron cuts A along its rank"
+        )
+    _check_layout_of_experts(config, model)
+
+
+def _check_layout_of_experts(config: TrainedPolicyConfig, model: Any) -> None:
+    """Megatron would refuse this only in its first training step."""
     experts = getattr(model, "num_experts", None) or getattr(model, "num_local_experts", None)
     megatron = config.megatron_cfg
     if experts and megatron.tensor_model_parallel_size > 1 and not megatron.sequence_parallel:
@@ -106,7 +131,7 @@ def load_data(config: MasterConfig) -> RunData:
     """Load and check model folder, tokenizer and datasets. Raises DataError with one sentence for what is wrong."""
     check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
-    check_layout_of_experts(config.policy, model.config)
+    check_layout(config.policy, model.config)
     if config.debug.train_from_rollouts is not None:
         return RunData(model.path, model.config, model.tokenizer, [], [])
     train, validation = _records(config)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nemo_rl.algorithms.data_setup import LoadedModel, check_layout_of_experts, check_starting_points, load_model
+from nemo_rl.algorithms.data_setup import LoadedModel, check_layout, check_starting_points, load_model
 from nemo_rl.config.schema import SFTMasterConfig
 from nemo_rl.data.conversations import Conversation, ConversationEncoder, Example
 from nemo_rl.data.datasets.chat import load_conversations
@@ -32,7 +32,7 @@ def load_sft_data(config: SFTMasterConfig) -> SFTData:
     """Load and check everything. Raises DataError with one sentence for what is wrong."""
     check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
-    check_layout_of_experts(config.policy, model.config)
+    check_layout(config.policy, model.config)
     data = config.data
     seed = config.seed if data.train.seed is None else data.train.seed
     train, held_out = _split(_conversations(config, data.train, "train", model.tokenizer), data.held_out, seed)

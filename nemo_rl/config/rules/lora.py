@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from nemo_rl.config.schema.master import MasterConfig
 
 _PEFT = "policy.megatron_cfg.peft"
+_HUGGING_FACE_NAMES = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "linear_qkv"), "o_proj": "linear_proj",
+    **dict.fromkeys(("gate_proj", "up_proj"), "linear_fc1"), "down_proj": "linear_fc2", "lm_head": "output_layer",
+}  # fmt: skip
 
 
 def adapters_are_well_formed(config: "MasterConfig") -> Iterator[str]:
@@ -23,6 +27,14 @@ def adapters_are_well_formed(config: "MasterConfig") -> Iterator[str]:
         yield f"{_PEFT}.lora_A_init_method and lora_B_init_method are both zero: neither would ever get a gradient"
 
 
+def modules_have_megatrons_names(config: "MasterConfig") -> Iterator[str]:
+    peft = config.policy.megatron_cfg.peft
+    for key in ("target_modules", "exclude_modules"):
+        for name in getattr(peft, key):
+            if ours := _HUGGING_FACE_NAMES.get(name):
+                yield f"{_PEFT}.{key} names {name}, which is part of Megatron's {ours}; write {ours}"
+
+
 def starting_adapters_exist(config: "MasterConfig") -> Iterator[str]:
     checkpointing, peft = config.checkpointing, config.policy.megatron_cfg.peft
     if checkpointing.adapter_path is not None and not peft.enabled:
@@ -35,4 +47,4 @@ def starting_adapters_exist(config: "MasterConfig") -> Iterator[str]:
         )
 
 
-RULES = (adapters_are_well_formed, starting_adapters_exist)
+RULES = (adapters_are_well_formed, modules_have_megatrons_names, starting_adapters_exist)

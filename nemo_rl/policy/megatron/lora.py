@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from megatron.bridge.models.conversion.model_bridge import _megatron_local_name_to_global
-from megatron.bridge.peft.adapter_wrapper import AdapterWrapper
 from megatron.bridge.peft.lora import LoRA
 from megatron.bridge.peft.lora_layers import LoRALinear
 from megatron.bridge.peft.utils import wildcard_match
@@ -37,9 +36,14 @@ class GlobalLayerLoRA(LoRA):
     counts its layers from 0: `*.layers.0.*` would pick one layer in every stage."""
 
     first_layer = 0
+    fitting: frozenset[str] = frozenset()
+    """Patterns that some module's name fits."""
 
     def match(self, m: torch.nn.Module, name: str | None = None, prefix: str | None = None) -> tuple[str, str] | None:
         prefix = prefix and re.sub(r"\blayers\.(\d+)", lambda n: f"layers.{int(n[1]) + self.first_layer}", prefix)
+        whole = f"{prefix}.{name}" if prefix else str(name)
+        patterns = [*self.target_modules, *self.exclude_modules]
+        self.fitting |= {pattern for pattern in patterns if name == pattern or wildcard_match(pattern, whole)}
         matched: tuple[str, str] | None = super().match(m, name, prefix)
         return matched
 
@@ -95,10 +99,10 @@ def build_lora(peft: PeftConfig, *, tied: bool) -> GlobalLayerLoRA | None:
     )
 
 
-def inject(lora: GlobalLayerLoRA, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+def inject(lora: GlobalLayerLoRA, chunks: list[torch.nn.Module], peft: PeftConfig) -> list[torch.nn.Module]:
     """Freeze the chunks and give the targeted modules their adapters. Collective over the pipeline.
 
-    Raises AdapterError if tensor parallelism cannot cut the rank, or if no stage has a module that is targeted.
+    Raises AdapterError if tensor parallelism cannot cut the rank, or if a name in `peft` fits no module of any stage.
     """
     tp = parallel_state.get_tensor_model_parallel_world_size()
     if lora.dim % tp:
@@ -108,14 +112,14 @@ def inject(lora: GlobalLayerLoRA, chunks: list[torch.nn.Module]) -> list[torch.n
         )
     lora.first_layer = get_transformer_layer_offset(get_model_config(chunks[0]))
     chunks = lora(chunks, training=True)
-    adapted = sum(isinstance(module, AdapterWrapper) for chunk in chunks for module in chunk.modules())
-    counts: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()
-    torch.distributed.all_gather_object(counts, adapted, group=parallel_state.get_pipeline_model_parallel_group())
-    if not sum(counts):
-        raise AdapterError(
-            f"policy.megatron_cfg.peft.target_modules={lora.target_modules} fits no linear of this model; "
-            f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
-        )
+    fitting: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()
+    torch.distributed.all_gather_object(fitting, lora.fitting, group=parallel_state.get_pipeline_model_parallel_group())
+    for key in ("target_modules", "exclude_modules"):
+        if missing := [name for name in getattr(peft, key) if name not in set().union(*fitting)]:
+            raise AdapterError(
+                f"policy.megatron_cfg.peft.{key}={missing} fits no linear of this model; "
+                f"names are {', '.join(DEFAULT_TARGETS)} or patterns like *.layers.0.*.linear_qkv"
+            )
     return chunks
 
 

@@ -108,7 +108,7 @@ def build_policy_model(
     if base is not None:
         provider.register_pre_wrap_hook(lambda chunks: load_base(chunks, base))
     if lora is not None:
-        provider.register_pre_wrap_hook(lambda chunks: inject(lora, chunks))
+        provider.register_pre_wrap_hook(lambda chunks: inject(lora, chunks, policy.megatron_cfg.peft))
     provider.finalize()
     chunks = provider.provide_distributed_model(
         ddp_config=_ddp_config(policy),

@@ -9,7 +9,7 @@ import pytest
 
 from nemo_rl.algorithms.data_setup import (
     check_heads,
-    check_layout_of_experts,
+    check_layout,
     check_starting_points,
     dataset_settings,
     longest_prompt,
@@ -66,9 +66,24 @@ def test_experts_under_tensor_parallelism_need_sequence_parallelism(
     layout = [f"policy.megatron_cfg.tensor_model_parallel_size={tp}", "cluster.gpus_per_node=2"]
     layout.append(f"policy.megatron_cfg.sequence_parallel={sequence_parallel}")
     policy = load_config(CONFIG, layout).policy
-    model = SimpleNamespace(num_experts=experts)
+    model = SimpleNamespace(num_experts=experts, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=4)
     with pytest.raises(DataError, match="sequence_parallel must be true") if refused else nullcontext():
-        check_layout_of_experts(policy, model)
+        check_layout(policy, model)
+
+
+@pytest.mark.parametrize(("devices", "settings", "words"), [
+    (3, ["tensor_model_parallel_size=3"], "size=3 does not divide.*4 attention heads and 2 key-value"),
+    (4, ["tensor_model_parallel_size=4"], None),
+    (3, ["pipeline_model_parallel_size=3"], "pipeline_model_parallel_size=3 does not divide the 4 layers"),
+    (3, ["pipeline_model_parallel_size=3", "num_layers_in_first_pipeline_stage=2"], None),
+    (2, ["tensor_model_parallel_size=2", "peft.dim=1"], "peft.dim=1 must be a multiple of .*_size=2"),
+])  # fmt: skip
+def test_a_model_that_cannot_be_cut_so_is_named(devices: int, settings: list[str], words: str | None) -> None:
+    overrides = [f"policy.megatron_cfg.{setting}" for setting in settings]
+    policy = load_config(CONFIG, [*overrides, f"cluster.gpus_per_node={devices}"]).policy
+    model = SimpleNamespace(num_experts=None, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=4)
+    with pytest.raises(DataError, match=words) if words else nullcontext():
+        check_layout(policy, model)
 
 
 @pytest.mark.parametrize(("kind", "model", "refused"), [

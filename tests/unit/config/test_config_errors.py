@@ -50,6 +50,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
         "use_kl_in_reward=true needs the log-probabilities that loss_fn.force_on_policy_ratio=true leaves out",
     ),
     ("packing that is not built", ("policy.sequence_packing.algorithm=first_fit_shuffle",), "found .first_fit_shuffle"),
+    (
+        "adapter by another name",
+        (f"{LORA}.target_modules=[linear_qkv,o_proj]",),
+        "part of Megatron's linear_proj; write",
+    ),
     # the command line's grammar
     ("not an override", ("a=b=c",), "'a=b=c' is not understood"),
     ("a sweep", ("grpo.seed=1,2",), "asks for several runs"),

@@ -172,9 +172,15 @@ def test_tied_output_layer_named_as_target_is_refused(pool, models, pattern):
 @pytest.mark.parametrize("layout", ["single", "pp2"])
 def test_target_that_matches_nothing_is_refused(pool, models, layout):
     world, overrides = LAYOUTS[layout]
-    settings = [f"{PEFT}.target_modules=[q_proj]", *overrides]
-    with pytest.raises(RankFailure, match=r"\[.q_proj.\] fits no linear"):
+    settings = [f"{PEFT}.target_modules=[linear_qkv,linear_qkw]", *overrides]
+    with pytest.raises(RankFailure, match=r"target_modules=\[.linear_qkw.\] fits no linear"):
         pool.run(world, adapter_jobs.adapter_of_ones, str(models("qwen3")), settings)
+
+
+def test_exclusion_that_matches_nothing_is_refused(pool, models):
+    settings = [f"{PEFT}.target_modules=[]", f"{PEFT}.exclude_modules=[linear_proj,linear_fc3]"]
+    with pytest.raises(RankFailure, match=r"exclude_modules=\[.linear_fc3.\] fits no linear"):
+        pool.run(1, adapter_jobs.adapter_of_ones, str(models("qwen3")), settings)
 
 
 @pytest.mark.parametrize(("model", "targets"), [
