@@ -42,12 +42,10 @@ def engine_and_sampling(variant: str, options: argparse.Namespace) -> tuple[Any,
         vllm = {"gpu_memory_utilization": options.memory, "kv_cache_gb_cpu": 1.0}
         policy = {"model_name": str(options.model), "precision": options.precision, "generation": {"vllm_cfg": vllm}}
         policy["max_total_sequence_length"] = options.input + options.output
+        policy["generation_batch_size"] = options.requests
         data = {"train": {"dataset_name": "tiny_copy"}}
-        config = MasterConfig.model_validate({"policy": policy, "data": data}).policy.generation
-        arguments = engine_arguments(
-            config, str(options.model), cpu=options.cpu, max_num_seqs=options.requests, seed=0,
-            trust_remote_code=False, sleep_mode=not options.cpu,
-        )  # fmt: skip
+        config, model = MasterConfig.model_validate({"policy": policy, "data": data}), str(options.model)
+        arguments = engine_arguments(config.policy, model, model, cpu=options.cpu, seed=0, sleep_mode=not options.cpu)
         sampling = SamplingSettings(temperature=1.0, top_p=1.0, top_k=None, ignore_eos=True)
         return LLM(**arguments), sampling_params(
             GenerationRequest("", (), options.output, None, sampling), stream=False

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +54,33 @@ class LoadedModel:
 
 def load_model(policy: TrainedPolicyConfig) -> LoadedModel:
     """Check model folder and tokenizer against each other; DataError with one sentence for what is wrong."""
-    from transformers import AutoConfig
-
     path = str(resolve_model(policy.model_name, cache_folder()))
-    name = path if policy.tokenizer.name == policy.model_name else policy.tokenizer.name
+    name = str(resolve_model(policy.tokenizer.name, cache_folder()))
     tokenizer = load_tokenizer(name, policy.tokenizer.chat_template, policy.trust_remote_code)
     validate_model_folder(path, tokenizer, policy.trust_remote_code)
-    config = AutoConfig.from_pretrained(
-        path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
-    ).get_text_config()
-    return LoadedModel(path, config, tokenizer)
+    return LoadedModel(path, overridden_config(policy, path).get_text_config(), tokenizer)
+
+
+def overridden_config(policy: TrainedPolicyConfig, model_path: str) -> Any:
+    """The model's config with `hf_config_overrides`. DataError for what transformers, by which the trainer reads it,
+    drops or merges otherwise than vLLM does: trainer and engine would be different models."""
+    from transformers import AutoConfig, PreTrainedConfig
+
+    config, dropped = AutoConfig.from_pretrained(
+        model_path,
+        trust_remote_code=policy.trust_remote_code,
+        return_unused_kwargs=True,
+        **deepcopy(policy.hf_config_overrides),
+    )
+    for key, value in policy.hf_config_overrides.items():
+        if key in dropped:
+            hint = "; the base of rotary positions is in rope_parameters" if key == "rope_theta" else ""
+            raise DataError(f"policy.hf_config_overrides: the config of {policy.model_name} has no {key!r}{hint}")
+        if isinstance(getattr(config, key, None), PreTrainedConfig) and any(
+            isinstance(v, dict) for v in value.values()
+        ):
+            raise DataError(f"policy.hf_config_overrides.{key} may hold no mappings: vLLM would merge them otherwise")
+    return config
 
 
 def check_starting_points(checkpointing: CheckpointingConfig, peft: PeftConfig) -> None:

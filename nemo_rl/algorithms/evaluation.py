@@ -131,14 +131,15 @@ def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate
     check_heads(config, model.config, accelerator)
     python = worker_environment(config.cluster, accelerator)
     gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
+    tokenizer_path = model.tokenizer.name_or_path
     with ExitStack() as stack:
         stack.enter_context(ray_cluster(config.cluster, workers=2 * config.policy_devices + 1, gpus=gpus))
         if config.eval.checkpoint is None:
             path, adapter = stack.enter_context(weights_on_disk(config, model))
-            generation = stack.enter_context(plain_engines(config, path, accelerator, python, adapter))
+            generation = stack.enter_context(plain_engines(config, path, tokenizer_path, accelerator, python, adapter))
             yield generation.generate
             return
-        workers = stack.enter_context(start_workers(config, model.path, accelerator, python))
+        workers = stack.enter_context(start_workers(config, model.path, tokenizer_path, accelerator, python))
         assert workers.generation is not None
         workers.policy.load_weights(Path(config.eval.checkpoint) / "policy")
         synchronizer = make_synchronizer(config, workers, accelerator)

@@ -50,7 +50,9 @@ def grpo_run(
         stack.enter_context(
             ray_cluster(config.cluster, workers=workers_needed, gpus=gpus, logs_to=logger_.run_dir / "worker_logs")
         )
-        workers = stack.enter_context(start_workers(config, data.model_path, accelerator, python))
+        workers = stack.enter_context(
+            start_workers(config, data.model_path, data.tokenizer.name_or_path, accelerator, python)
+        )
         if environments is None:
             environments = stack.enter_context(open_environments(config, data))
         run = assemble(config, data, workers, environments, logger_, checkpoints, accelerator, python, stack)

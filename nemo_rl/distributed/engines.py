@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 def start_engines(
     config: EngineConfig,
     model_path: str,
+    tokenizer_path: str,
     accelerator: Accelerator,
     python: WorkerEnvironment,
     policy: Policy,
@@ -56,7 +57,7 @@ def start_engines(
             # Requests are calls that wait; control calls must never queue behind them.
             calls = 2 * most_requests(config) + 100
             actor = placement.actor(VllmAsyncWorker, bundle, name, visible_gpus=visible, max_concurrency=calls)
-        return actor.remote(config, model_path, replica, cpu=not accelerator.is_cuda)
+        return actor.remote(config, model_path, tokenizer_path, replica, cpu=not accelerator.is_cuda)
 
     generation = Generation(config, start_replica, engines.replicas)
     stack.callback(generation.shutdown)
@@ -75,7 +76,12 @@ def most_requests(config: EngineConfig) -> int:
 
 @contextmanager
 def plain_engines(
-    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment, adapter: str | None
+    config: EngineConfig,
+    model_path: str,
+    tokenizer_path: str,
+    accelerator: Accelerator,
+    python: WorkerEnvironment,
+    adapter: str | None,
 ) -> Iterator[Generation]:
     """Engines alone, with the weights of `model_path` and maybe a PEFT adapter that vLLM applies."""
     engines, cpus = GenerationLayout.from_config(config), config.cluster.cpus_per_worker
@@ -89,8 +95,8 @@ def plain_engines(
         logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
 
         def start_replica(replica: int) -> Any:
-            actor = placement.actor(PlainVllmWorker, replica, f"engine {replica}")
-            return actor.remote(config, model_path, replica, cpu=not accelerator.is_cuda, adapter=adapter)
+            actor, cpu = placement.actor(PlainVllmWorker, replica, f"engine {replica}"), not accelerator.is_cuda
+            return actor.remote(config, model_path, tokenizer_path, replica, cpu=cpu, adapter=adapter)
 
         generation = Generation(config, start_replica, engines.replicas)
         stack.callback(generation.shutdown)

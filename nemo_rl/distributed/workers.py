@@ -27,7 +27,7 @@ class Workers:
 
 @contextmanager
 def start_workers(
-    config: EngineConfig, model_path: str, accelerator: Accelerator, python: WorkerEnvironment
+    config: EngineConfig, model_path: str, tokenizer_path: str, accelerator: Accelerator, python: WorkerEnvironment
 ) -> Iterator[Workers]:
     """Policy and engines, built side by side; ended in any case when the context ends."""
     layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
@@ -40,7 +40,9 @@ def start_workers(
         generation = None
         if config.has_engine:
             logger.info("starting %d rollout engine(s): %s", engines.replicas, engines)
-            generation = start_engines(config, model_path, accelerator, python, policy, group, engine_nodes, stack)
+            generation = start_engines(
+                config, model_path, tokenizer_path, accelerator, python, policy, group, engine_nodes, stack
+            )
         if generation is not None and shared and accelerator.is_cuda:
             # vLLM measures free memory to size its cache: nobody else may move on the device meanwhile.
             generation.started()

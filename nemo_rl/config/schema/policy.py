@@ -45,7 +45,9 @@ class TrainedPolicyConfig(Section):
     )
     trust_remote_code: bool = Field(False, description="Let the model's repository run its own Python code.")
     hf_config_overrides: dict[str, Any] = Field(
-        default_factory=dict, description="Entries of the model's config to replace."
+        default_factory=dict,
+        description="Entries of the model's config to replace, in trainer and engine; a mapping (`rope_parameters`) "
+        "replaces the model's own as a whole.",
     )
     tokenizer: TokenizerConfig = group(TokenizerConfig, "Tokenizer and chat template.")
     precision: Literal["bfloat16", "float16", "float32"] = Field(

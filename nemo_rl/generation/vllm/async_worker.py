@@ -25,7 +25,7 @@ class VllmAsyncWorker:
     never serve another version: the version salts their hashes, and the cache is emptied whenever nothing runs.
     """
 
-    def __init__(self, config: MasterConfig, model_path: str, replica: int, *, cpu: bool) -> None:
+    def __init__(self, config: MasterConfig, model_path: str, tokenizer_path: str, replica: int, *, cpu: bool) -> None:
         setup_worker_logging(f"engine {replica}")
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -43,12 +43,11 @@ class VllmAsyncWorker:
         self.weights_are_there = asyncio.Event()
         self.weights_are_there.set()
         arguments = engine_arguments(
-            policy.generation,
+            policy,
             model_path,
+            tokenizer_path,
             cpu=cpu,
-            max_num_seqs=policy.generation_batch_size,
             seed=config.grpo.seed + replica,
-            trust_remote_code=policy.trust_remote_code,
             sleep_mode=self.can_sleep,
         )
         self.engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))

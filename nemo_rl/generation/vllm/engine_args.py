@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nemo_rl.config.schema import GenerationConfig
+from nemo_rl.config.schema import PolicyConfig
 from nemo_rl.generation.interfaces import GenerationRequest
 from nemo_rl.generation.vllm.receiver import BACKEND
 
@@ -11,26 +11,23 @@ EXTENSION = "nemo_rl.generation.vllm.receiver.WorkerExtension"
 
 
 def engine_arguments(
-    generation: GenerationConfig,
-    model_path: str,
-    *,
-    cpu: bool,
-    max_num_seqs: int,
-    seed: int,
-    trust_remote_code: bool,
-    sleep_mode: bool,
+    policy: PolicyConfig, model_path: str, tokenizer_path: str, *, cpu: bool, seed: int, sleep_mode: bool
 ) -> dict[str, Any]:
-    """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them."""
+    """Keyword arguments of vllm.EngineArgs. The engine starts with unset weights: the first sync brings them.
+
+    The paths are what `policy.model_name` and `policy.tokenizer.name` stand for.
+    """
     from vllm.config import WeightTransferConfig
 
-    vllm = generation.vllm_cfg
+    generation, vllm = policy.generation, policy.generation.vllm_cfg
     arguments: dict[str, Any] = {
         "model": model_path,
+        "tokenizer": tokenizer_path,
         "load_format": "dummy",
         "dtype": vllm.precision,
         "kv_cache_dtype": vllm.kv_cache_dtype,
         "max_model_len": vllm.max_model_len,
-        "max_num_seqs": max_num_seqs,
+        "max_num_seqs": policy.generation_batch_size,
         "tensor_parallel_size": vllm.tensor_parallel_size,
         "pipeline_parallel_size": vllm.pipeline_parallel_size,
         "enable_expert_parallel": vllm.expert_parallel_size > 1,
@@ -39,11 +36,12 @@ def engine_arguments(
         "enable_prefix_caching": True,
         "skip_tokenizer_init": not generation.stop_strings,
         "logprobs_mode": "processed_logprobs",
-        # As the trainer does: logits are not rounded to the model's precision (policy/megatron/head.py).
-        "hf_overrides": {"head_dtype": "float32"},
+        # As in the trainer: its entries of the config, and logits that are not rounded to the model's precision
+        # (policy/megatron/model.py and head.py).
+        "hf_overrides": policy.hf_config_overrides | {"head_dtype": "float32"},
         "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
         "worker_extension_cls": EXTENSION,
-        "trust_remote_code": trust_remote_code,
+        "trust_remote_code": policy.trust_remote_code,
         "seed": seed,
         "disable_log_stats": True,
         "enable_sleep_mode": sleep_mode,

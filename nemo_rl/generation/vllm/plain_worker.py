@@ -18,25 +18,25 @@ class PlainVllmWorker(VllmWorker):
     """Answers batches with the weights of `model_path`; with `adapter`, a PEFT folder, vLLM adds its LoRA itself."""
 
     def __init__(
-        self, config: EngineConfig, model_path: str, replica: int, *, cpu: bool, adapter: str | None = None
+        self,
+        config: EngineConfig,
+        model_path: str,
+        tokenizer_path: str,
+        replica: int,
+        *,
+        cpu: bool,
+        adapter: str | None = None,
     ) -> None:
         setup_worker_logging(f"engine {replica}")
         from vllm import LLM
 
         from nemo_rl.generation.vllm.engine_args import engine_arguments
 
-        policy = config.policy
         self.state = EngineState(replica)
         self.state.version = 0
         self.can_sleep = False
         arguments = engine_arguments(
-            policy.generation,
-            model_path,
-            cpu=cpu,
-            max_num_seqs=policy.generation_batch_size,
-            seed=config.seed + replica,
-            trust_remote_code=policy.trust_remote_code,
-            sleep_mode=False,
+            config.policy, model_path, tokenizer_path, cpu=cpu, seed=config.seed + replica, sleep_mode=False
         )
         arguments = {key: value for key, value in arguments.items() if key not in _WEIGHT_TRANSFER}
         arguments["load_format"] = "auto"

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 class VllmWorker:
     """Generation replica over vllm.LLM. One call generates a batch; weight updates happen between calls."""
 
-    def __init__(self, config: EngineConfig, model_path: str, replica: int, *, cpu: bool) -> None:
+    def __init__(self, config: EngineConfig, model_path: str, tokenizer_path: str, replica: int, *, cpu: bool) -> None:
         setup_worker_logging(f"engine {replica}")
         from vllm import LLM
 
@@ -29,12 +29,11 @@ class VllmWorker:
         self.can_sleep = policy.generation.sleeps and not cpu
         self.engine = LLM(
             **engine_arguments(
-                policy.generation,
+                policy,
                 model_path,
+                tokenizer_path,
                 cpu=cpu,
-                max_num_seqs=policy.generation_batch_size,
                 seed=config.seed + replica,
-                trust_remote_code=policy.trust_remote_code,
                 sleep_mode=self.can_sleep,
             )
         )

@@ -6,18 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from transformers import Gemma3Config
 
 from nemo_rl.algorithms.data_setup import (
     check_heads,
     check_layout,
     check_starting_points,
     dataset_settings,
+    load_model,
     longest_prompt,
+    overridden_config,
 )
 from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import CheckpointingConfig, PeftConfig
 from nemo_rl.data.errors import DataError
 from nemo_rl.distributed.environments import Accelerator
+from nemo_rl.utils.tiny_model import make_tiny_model
 
 CONFIG = Path(__file__).parents[3] / "examples/configs/grpo_tiny_cpu.yaml"
 
@@ -102,3 +106,32 @@ def test_heads_that_vllm_cannot_serve_on_a_cpu_are_named_before_a_worker_starts(
 def test_training_from_saved_rollouts_needs_no_engine_and_so_takes_any_heads() -> None:
     config = load_config(CONFIG, ["debug.train_from_rollouts=rollouts"])
     check_heads(config, SimpleNamespace(head_dim=16), Accelerator("cpu", None))
+
+
+def test_a_tiny_models_name_stands_for_its_tokenizer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEMO_RL_CACHE", str(tmp_path / "cache"))
+    make_tiny_model(tmp_path / "model", num_hidden_layers=1)
+    names = [f"policy.model_name={tmp_path / 'model'}", "policy.tokenizer.name=tiny-random-llama"]
+    model = load_model(load_config(CONFIG, names).policy)
+    assert model.path == str(tmp_path / "model")
+    assert model.tokenizer.name_or_path == str(tmp_path / "cache" / "tiny-random-llama")
+
+
+@pytest.mark.parametrize(("override", "complaint"), [
+    ("rope_theta: 5.0", "has no 'rope_theta'; the base of rotary positions is in rope_parameters"),
+    ("num_layers: 2", "the config of .* has no 'num_layers'"),
+])  # fmt: skip
+def test_an_override_that_the_trainer_would_drop_is_refused(tmp_path: Path, override: str, complaint: str) -> None:
+    make_tiny_model(tmp_path, num_hidden_layers=1)
+    names = [f"policy.model_name={tmp_path}", f"policy.hf_config_overrides={{{override}}}"]
+    with pytest.raises(DataError, match=complaint):
+        load_model(load_config(CONFIG, names).policy)
+
+
+@pytest.mark.parametrize(("override", "refused"), [("rms_norm_eps: 0.5", False), ("rope_parameters: {}", True)])
+def test_a_mapping_within_a_part_of_the_config_is_refused(tmp_path: Path, override: str, refused: bool) -> None:
+    """transformers replaces it, vLLM merges it."""
+    Gemma3Config().save_pretrained(tmp_path)
+    policy = load_config(CONFIG, [f"policy.hf_config_overrides={{text_config: {{{override}}}}}"]).policy
+    with pytest.raises(DataError, match="text_config may hold no mappings") if refused else nullcontext():
+        assert overridden_config(policy, str(tmp_path)).get_text_config().rms_norm_eps == 0.5

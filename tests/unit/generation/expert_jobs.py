@@ -101,7 +101,7 @@ def serve(model: str, versions: list[Weights], changed: str) -> Report:
 
     from nemo_rl.generation.vllm.worker import VllmWorker
 
-    worker = VllmWorker(load_config(CONFIG), model, 0, cpu=True)
+    worker = VllmWorker(load_config(CONFIG), model, model, 0, cpu=True)
     worker.init_receiver(f"{__name__}:receiver", {})
     whole = publish(worker, versions[0], 1)
     break_off(worker, versions[1], changed)
@@ -123,7 +123,5 @@ def spreads_experts(ranks: int) -> bool:
         CONFIG,
         ["cluster.gpus_per_node=2", f"{key}.tensor_parallel_size=2", f"{key}.expert_parallel_size={ranks}"],
     )
-    arguments = engine_arguments(
-        config.policy.generation, "", cpu=False, max_num_seqs=1, seed=0, trust_remote_code=False, sleep_mode=True
-    )
+    arguments = engine_arguments(config.policy, "", "", cpu=False, seed=0, sleep_mode=True)
     return bool(arguments["enable_expert_parallel"])

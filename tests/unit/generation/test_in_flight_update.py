@@ -47,7 +47,7 @@ class Engine:
     async def _start(self, config: MasterConfig, model_path: str) -> Any:
         from nemo_rl.generation.vllm.async_worker import VllmAsyncWorker
 
-        worker = VllmAsyncWorker(config, model_path, 0, cpu=True)
+        worker = VllmAsyncWorker(config, model_path, model_path, 0, cpu=True)
         settings = {"first_rank": 0, "receivers": 1, "deadline_s": 60.0}
         await worker.init_receiver("nemo_rl.weight_sync.transports:process_group_receiver", settings)
         return worker
