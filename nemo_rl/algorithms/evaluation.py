@@ -197,4 +197,5 @@ def rollout_settings(config: EvalMasterConfig) -> RolloutSettings:
             ignore_eos=generation.ignore_eos,
         ),
         seed=config.seed if generation.seed_per_sample else None,
+        template_kwargs=config.policy.tokenizer.chat_template_kwargs or {},
     )

@@ -37,6 +37,7 @@ def rollout_settings(config: MasterConfig, *, validation: bool = False) -> Rollo
             ignore_eos=generation.ignore_eos,
         ),
         seed=config.grpo.seed if generation.seed_per_sample else None,
+        template_kwargs=config.policy.tokenizer.chat_template_kwargs or {},
     )
 
 

@@ -20,13 +20,15 @@ from nemo_rl.generation.interfaces import (
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """Limits of an episode. `seed` None leaves sampling to the engine's own generator."""
+    """Limits of an episode. `seed` None leaves sampling to the engine's own generator; `template_kwargs` are the chat
+    template's, as in the prompt."""
 
     max_new_tokens: int
     max_total_tokens: int
     max_turns: int
     sampling: SamplingSettings
     seed: int | None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def sample_seed(run_seed: int, group_id: str, sample_index: int, turn: int) -> int:
@@ -86,7 +88,9 @@ class Episode:
         if outcome.terminated or truncated or self.turns >= settings.max_turns:
             self.over = True
             return
-        tokens = observation_tokens(tokenizer, self.messages, outcome.observations, self.token_ids[-1])
+        tokens = observation_tokens(
+            tokenizer, self.messages, outcome.observations, self.token_ids, settings.template_kwargs
+        )
         if len(self.token_ids) + len(tokens) >= settings.max_total_tokens:
             self.over, self.finish_reason = True, FinishReason.LENGTH
             return
