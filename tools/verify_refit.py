@@ -119,7 +119,7 @@ def logprob_agreement(run: Run, prompts: Sequence[Prompt]) -> dict[str, float]:
     """The engine answers the prompts, the trainer scores the answers."""
     assert run.runner is not None
     ids = [prompt.prompt_id for prompt in prompts]
-    settings = rollout_settings(run.config)
+    settings = rollout_settings(run.config, run.runner.tokenizer.eos_token_id)
     settings = replace(settings, max_new_tokens=min(settings.max_new_tokens, ANSWER_TOKENS))
     rollouts = flatten(run.runner.run(prompts, ids, 1, settings))
     count = len(rollouts)

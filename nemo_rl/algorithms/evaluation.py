@@ -21,6 +21,7 @@ from nemo_rl.algorithms.data_setup import (
     longest_prompt,
 )
 from nemo_rl.algorithms.pass_at_k import pass_at_k
+from nemo_rl.algorithms.settings import sampling_settings
 from nemo_rl.algorithms.setup import open_environments
 from nemo_rl.algorithms.validation import answer_metrics, describe, is_right
 from nemo_rl.config.loader import resolved_yaml
@@ -35,7 +36,6 @@ from nemo_rl.distributed.environments import resolve_accelerator, worker_environ
 from nemo_rl.distributed.workers import start_workers
 from nemo_rl.experience.interfaces import RolloutGroup
 from nemo_rl.experience.rollouts import Generate, RolloutRunner, RolloutSettings
-from nemo_rl.generation.interfaces import SamplingSettings
 from nemo_rl.utils.checkpoint_files import CONFIG_FILE, verify
 from nemo_rl.utils.jsonio import write_json, write_jsonl
 from nemo_rl.utils.peft_merge import merge_folder
@@ -54,10 +54,11 @@ def evaluate(config: EvalMasterConfig) -> dict[str, float]:
     groups: list[RolloutGroup] = []
     with answering(config, model) as generate, open_environments(config, run_data(model, prompts)) as environments:
         runner = RolloutRunner(generate, environments, model.tokenizer)
+        settings = rollout_settings(config, model.tokenizer.eos_token_id)
         for first in range(0, len(prompts), config.eval.batch_size):
             part = prompts[first : first + config.eval.batch_size]
             ids = [f"evaluation/{prompt.prompt_id}" for prompt in part]
-            groups += runner.run(part, ids, config.eval.num_tests_per_prompt, rollout_settings(config))
+            groups += runner.run(part, ids, config.eval.num_tests_per_prompt, settings)
             logger.info("%d of %d problems, accuracy so far %.4f", len(groups), len(prompts), accuracy(groups))
     metrics = evaluation_metrics(groups, config.eval.num_tests_per_prompt, config.eval.k_value)
     save(config, groups, metrics)
@@ -181,21 +182,14 @@ def local_folder(model: str) -> Path:
         ) from error
 
 
-def rollout_settings(config: EvalMasterConfig) -> RolloutSettings:
+def rollout_settings(config: EvalMasterConfig, eos_token_id: int | None) -> RolloutSettings:
     """Sampling as in validation: `val_*` where given, else what training uses."""
     generation = config.policy.generation
     return RolloutSettings(
         max_new_tokens=generation.max_new_tokens,
         max_total_tokens=config.policy.max_total_sequence_length,
         max_turns=config.eval.max_rollout_turns,
-        sampling=SamplingSettings(
-            temperature=generation.temperature if generation.val_temperature is None else generation.val_temperature,
-            top_p=generation.top_p if generation.val_top_p is None else generation.val_top_p,
-            top_k=generation.top_k if generation.val_top_k is None else generation.val_top_k,
-            stop_token_ids=tuple(generation.stop_token_ids or ()),
-            stop_strings=tuple(generation.stop_strings or ()),
-            ignore_eos=generation.ignore_eos,
-        ),
+        sampling=sampling_settings(generation, eos_token_id, validation=True),
         seed=config.seed if generation.seed_per_sample else None,
         template_kwargs=config.policy.tokenizer.chat_template_kwargs or {},
     )

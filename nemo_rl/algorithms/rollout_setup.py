@@ -62,7 +62,8 @@ def connect_rollouts(
     if not grpo.async_grpo.enabled:
         generation.recover = publisher.recover
         runner = RolloutRunner(generation.generate, environments, data.tokenizer)
-        source = GeneratedRollouts(loader, runner, rollout_settings(config), grpo.num_generations_per_prompt)
+        settings = rollout_settings(config, data.tokenizer.eos_token_id)
+        source = GeneratedRollouts(loader, runner, settings, grpo.num_generations_per_prompt)
         return RolloutParts(source, publisher, runner, steps)
     assert isinstance(publisher, SeparatePublisher)
     collection = start_collection(config, data, generation, python, stack)
@@ -97,7 +98,7 @@ def start_collection(
         max_failures=grpo.async_grpo.max_generation_failures,
         shuffle=config.data.shuffle,
         seed=grpo.seed,
-        rollouts=rollout_settings(config),
+        rollouts=rollout_settings(config, data.tokenizer.eos_token_id),
         environments={name: environment_settings(config, name) for name in names},
     )
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

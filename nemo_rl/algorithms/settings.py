@@ -1,7 +1,7 @@
 """From the configuration to the arguments of pure functions and plain components."""
 
 from nemo_rl.algorithms.losses import ClippedPGLoss
-from nemo_rl.config.schema import EngineConfig, MasterConfig, TrainingConfig
+from nemo_rl.config.schema import EngineConfig, GenerationConfig, MasterConfig, TrainingConfig
 from nemo_rl.environments.settings import EnvironmentSettings
 from nemo_rl.experience.episodes import RolloutSettings
 from nemo_rl.generation.interfaces import SamplingSettings
@@ -16,26 +16,33 @@ def make_loss(config: MasterConfig) -> ClippedPGLoss:
     return ClippedPGLoss(**fields)
 
 
-def rollout_settings(config: MasterConfig, *, validation: bool = False) -> RolloutSettings:
-    """Sampling and length limits of training or validation episodes."""
-    generation = config.policy.generation
+def sampling_settings(generation: GenerationConfig, eos_token_id: int | None, *, validation: bool) -> SamplingSettings:
+    """How training samples; with `validation`, by `val_*` where given. `eos_token_id` is the tokenizer's."""
     temperature, top_p, top_k = generation.temperature, generation.top_p, generation.top_k
     if validation:
         temperature = temperature if generation.val_temperature is None else generation.val_temperature
         top_p = top_p if generation.val_top_p is None else generation.val_top_p
         top_k = top_k if generation.val_top_k is None else generation.val_top_k
+    # Of itself the engine stops at what generation_config.json says, and knows the tokenizer only for stop strings.
+    ends = [] if generation.ignore_eos or eos_token_id is None else [eos_token_id]
+    return SamplingSettings(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        stop_token_ids=tuple(dict.fromkeys([*ends, *(generation.stop_token_ids or ())])),
+        stop_strings=tuple(generation.stop_strings or ()),
+        ignore_eos=generation.ignore_eos,
+    )
+
+
+def rollout_settings(config: MasterConfig, eos_token_id: int | None, *, validation: bool = False) -> RolloutSettings:
+    """Sampling and length limits of training or validation episodes."""
+    generation = config.policy.generation
     return RolloutSettings(
         max_new_tokens=generation.max_new_tokens,
         max_total_tokens=config.policy.max_total_sequence_length,
         max_turns=config.grpo.max_rollout_turns,
-        sampling=SamplingSettings(
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            stop_token_ids=tuple(generation.stop_token_ids or ()),
-            stop_strings=tuple(generation.stop_strings or ()),
-            ignore_eos=generation.ignore_eos,
-        ),
+        sampling=sampling_settings(generation, eos_token_id, validation=validation),
         seed=config.grpo.seed if generation.seed_per_sample else None,
         template_kwargs=config.policy.tokenizer.chat_template_kwargs or {},
     )

@@ -23,7 +23,7 @@ def validate(run: Run) -> dict[str, float]:
         return {}
     prompts = run.validation_prompts[: grpo.max_val_samples]
     samples = grpo.val_num_generations_per_prompt
-    settings = rollout_settings(run.config, validation=True)
+    settings = rollout_settings(run.config, run.runner.tokenizer.eos_token_id, validation=True)
     groups: list[RolloutGroup] = []
     for first in range(0, len(prompts), grpo.val_batch_size):
         part = prompts[first : first + grpo.val_batch_size]

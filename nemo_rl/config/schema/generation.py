@@ -67,9 +67,13 @@ class GenerationConfig(Section):
         None, gt=0, le=1, description="`top_p` in validation; null is the same as in training."
     )
     val_top_k: int | None = Field(None, ge=1, description="`top_k` in validation; null is the same as in training.")
-    stop_token_ids: list[int] | None = Field(None, description="Tokens that end a turn; null is the model's end token.")
+    stop_token_ids: list[int] | None = Field(
+        None,
+        description="Further tokens that end a turn: the model's own (generation_config.json) and the tokenizer's end "
+        "token always do, unless `ignore_eos`. null adds none.",
+    )
     stop_strings: list[str] | None = Field(None, description="Texts that end a turn.")
-    ignore_eos: bool = Field(False, description="Sample on to `max_new_tokens`, for benchmarks.")
+    ignore_eos: bool = Field(False, description="Sample on beyond end tokens, to `max_new_tokens`: for benchmarks.")
     seed_per_sample: bool = Field(
         True,
         description="Derive each sample's seed from `grpo.seed`, so that batching does not change what is sampled.",

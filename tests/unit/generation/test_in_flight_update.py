@@ -210,6 +210,22 @@ def test_an_aborted_request_returns_what_it_has(engine: Engine) -> None:
     assert len(output.logprobs) == len(output.token_ids)
 
 
+def test_a_stop_token_is_part_of_the_response_even_as_its_last_possible_token(engine: Engine) -> None:
+    async def scenario() -> None:
+        await engine.publish(12)
+        (free,) = await engine.generate(request("free"))
+        stop = free.token_ids[20]
+        end = free.token_ids.index(stop) + 1
+        sampling = SamplingSettings(temperature=0.0, stop_token_ids=(stop,), ignore_eos=True)
+        for limit, reason in ((LENGTH, FinishReason.STOP), (end, FinishReason.STOP), (end - 1, FinishReason.LENGTH)):
+            (output,) = await engine.generate(GenerationRequest(f"{limit}", PROMPT, limit, None, sampling))
+            assert output.token_ids == free.token_ids[: min(end, limit)]
+            assert output.finish_reason is reason
+            assert len(output.logprobs) == len(output.token_ids)
+
+    engine.run(scenario())
+
+
 def test_calls_under_way_and_later_ones_say_that_vllms_process_is_gone(engine: Engine) -> None:
     """Last, since no engine is left: vLLM itself would leave the call under way unanswered."""
 
