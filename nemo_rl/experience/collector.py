@@ -169,6 +169,8 @@ class Collector:
         ]
         if awaited := self.buffer.awaited():
             doing.append(f"training waits for {_some(awaited)}, which would become too old otherwise")
+        if self.pool.refused:
+            doing.append(f"{self.pool.refused} requests wait for a weight sync that completes")
         if self.pool.dead:
             doing.append(f"engines {sorted(self.pool.dead)} are dead")
         if self.paused is not None:

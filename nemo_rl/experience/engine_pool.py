@@ -1,4 +1,5 @@
-"""The collector's side of the engines: one request at a time, to the replica with least to do, surviving its death."""
+"""The collector's side of the engines: one request at a time, to the replica with least to do, surviving its death and
+weights that it did not get."""
 
 import asyncio
 import logging
@@ -9,11 +10,12 @@ from ray.exceptions import RayActorError
 
 from nemo_rl.distributed.calls import own_error
 from nemo_rl.generation.interfaces import EngineLost, GenerationOutput, GenerationRequest
+from nemo_rl.weight_sync.interfaces import WeightSyncError
 
 logger = logging.getLogger(__name__)
 
-MOST_DEATHS = 5
-"""Engines that may end under one request before it is taken to be the cause."""
+MOST_LOSSES = 5
+"""Times that a request may be lost, with an engine or with its weights, before it is taken to be the cause."""
 
 
 class GenerationFailed(RuntimeError):
@@ -22,6 +24,9 @@ class GenerationFailed(RuntimeError):
 
 class EnginePool:
     """Requests lost with an engine wait for its replacement and are issued again with the seeds they had.
+
+    So are those that an engine gave up because a weight sync broke off, which another one's death is enough for. They
+    wait for a `release`: who syncs tries again and then releases, or ends the run.
 
     `changed` is called whenever a wait elsewhere may be over: a request ended, or a replica was found dead.
     """
@@ -32,6 +37,8 @@ class EnginePool:
         self.dead: set[int] = set()
         self.reissued = 0
         self.held = False
+        self.refused = 0
+        self._released = asyncio.Event()
         self._open = asyncio.Event()
         self._open.set()
 
@@ -46,32 +53,39 @@ class EnginePool:
         self._set_gate()
 
     def release(self, actors: Sequence[Any]) -> None:
-        """Go on with these replicas: all are alive, as far as the caller knows."""
+        """Go on with these replicas: all are alive and have weights, as far as the caller knows."""
         for replica, actor in enumerate(actors):
             if actor is not self.actors[replica]:
                 self.actors[replica], self.load[replica] = actor, 0
         self.dead.clear()
         self.held = False
         self._set_gate()
+        self._released.set()
+        self._released = asyncio.Event()
 
     async def generate(self, request: GenerationRequest) -> GenerationOutput:
         """Raises GenerationFailed when the engine refuses the request, or does not answer within the deadline."""
-        deaths = 0
+        losses = 0
         while True:
             replica = await self._pick()
-            actor = self.actors[replica]
+            # The release to wait for is the next from here on: it may come before the engine's refusal does.
+            actor, released = self.actors[replica], self._released
             try:
                 return await self._ask(actor, replica, request)
             except (RayActorError, EngineLost) as error:
-                deaths += 1
                 self._found_dead(replica, actor, error)
-                if deaths > MOST_DEATHS:
-                    raise GenerationFailed(f"{deaths} engines in a row ended under {request.request_id}") from error
-                self.reissued += 1
+                lost: Exception = error
+            except WeightSyncError as error:
+                await self._wait_for_weights(released, error)
+                lost = error
             except TimeoutError as error:
                 raise GenerationFailed(f"{request.request_id}: no answer within {self.deadline_s:.0f} s") from error
             except Exception as error:
                 raise GenerationFailed(f"{request.request_id}: {own_error(error)}") from error
+            losses += 1
+            if losses > MOST_LOSSES:
+                raise GenerationFailed(f"{request.request_id} was lost {losses} times: {own_error(lost)}") from lost
+            self.reissued += 1
 
     async def _pick(self) -> int:
         """The replica with fewest requests. Waits while all are dead or held; the trainer's own wait bounds it."""
@@ -89,6 +103,15 @@ class EnginePool:
                 self.load[replica] -= 1
             self.changed()
         return output
+
+    async def _wait_for_weights(self, released: asyncio.Event, error: Exception) -> None:
+        if not self.refused:
+            logger.warning("requests wait for a weight sync that completes: %s", own_error(error))
+        self.refused += 1
+        try:
+            await released.wait()
+        finally:
+            self.refused -= 1
 
     def _found_dead(self, replica: int, actor: Any, error: Exception) -> None:
         if self.actors[replica] is actor and replica not in self.dead:

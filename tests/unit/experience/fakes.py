@@ -17,6 +17,7 @@ from nemo_rl.generation.interfaces import (
     SamplingSettings,
     VersionSpan,
 )
+from nemo_rl.weight_sync.interfaces import WeightSyncError
 
 
 class FakeTokenizer:
@@ -34,6 +35,25 @@ class FakeTokenizer:
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         return "".join(map(chr, tokens))
+
+
+class BrokenSync:
+    """A `delay` of engines whose weight sync breaks off and is done again: requests fail from `break_off` to `heal`."""
+
+    def __init__(self) -> None:
+        self.broken, self.healed, self.refusals = asyncio.Event(), False, 0
+
+    async def __call__(self, request: GenerationRequest) -> None:
+        if not self.healed:
+            await self.broken.wait()
+            self.refusals += 1
+            raise WeightSyncError("the sync of version 1 failed: a worker process ended")
+
+    def break_off(self) -> None:
+        self.broken.set()
+
+    def heal(self) -> None:
+        self.healed = True
 
 
 class FakeEngine:

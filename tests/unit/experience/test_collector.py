@@ -8,10 +8,10 @@ import pytest
 
 from nemo_rl.environments.interfaces import EnvironmentInput, EnvironmentOutput
 from nemo_rl.experience.collector import Collector, CollectorStarved, Taken
-from nemo_rl.experience.engine_pool import GenerationFailed
+from nemo_rl.experience.engine_pool import MOST_LOSSES, GenerationFailed
 from nemo_rl.generation.interfaces import GenerationRequest
 
-from .fakes import FakeEngine, FakeTokenizer, prompts, settings
+from .fakes import BrokenSync, FakeEngine, FakeTokenizer, prompts, settings
 
 Scenario = Callable[[], Awaitable[None]]
 
@@ -142,6 +142,71 @@ def test_with_two_replicas_the_other_one_takes_over_at_once() -> None:
         dying.kill()
         while (await collector.take(5.0)).dead:
             await collector.resume(0, [FakeEngine(), living])
+        await collector.stop()
+
+    play(scenario)
+
+
+def test_requests_of_engines_that_survive_a_broken_sync_wait_for_the_next_and_keep_their_seeds() -> None:
+    async def scenario() -> None:
+        sync = BrokenSync()
+        dying, surviving, replacement = FakeEngine(delay=never), FakeEngine(delay=sync), FakeEngine()
+        collector, run = start([dying, surviving])
+        await collector.resume(0, [dying, surviving])
+        await asyncio.sleep(0.05)
+        assert (len(dying.requests), len(surviving.requests)) == (4, 4)
+        await collector.pause("the weight sync", False, 1.0)
+        dying.kill()
+        sync.break_off()
+        await asyncio.sleep(0.05)
+        # its own four, and those that the dead engine had: each asked once
+        assert sync.refusals == 8
+        assert "8 requests wait for a weight sync that completes" in collector.describe()
+        assert not run.done() and collector.failures == 0
+
+        sync.heal()
+        await collector.resume(1, [replacement, surviving])
+        assert ids(await collector.take(5.0)) == ["epoch0/row:0", "epoch0/row:1"]
+        requests = [*dying.requests, *surviving.requests, *replacement.requests]
+        assert len({request.request_id for request in requests}) == len(
+            {(request.request_id, request.seed) for request in requests}
+        )
+        assert collector.metrics()["reissued_requests"] == 4 + 8
+        assert "weight sync" not in collector.describe()
+        await collector.stop()
+
+    play(scenario)
+
+
+def test_a_refusal_that_arrives_after_the_sync_was_done_again_waits_for_nothing() -> None:
+    async def scenario() -> None:
+        sync = BrokenSync()
+        engine = FakeEngine(delay=sync)
+        collector, _ = start([engine])
+        await collector.resume(0, [engine])
+        await asyncio.sleep(0.05)
+        await collector.resume(1, [engine])
+        sync.heal()
+        sync.break_off()
+        assert len((await collector.take(5.0)).groups) == 2
+        await collector.stop()
+
+    play(scenario)
+
+
+def test_a_request_that_every_sync_breaks_off_under_is_given_up() -> None:
+    async def scenario() -> None:
+        sync = BrokenSync()
+        sync.break_off()
+        engine = FakeEngine(delay=sync)
+        collector, run = start([engine])
+        for version in range(MOST_LOSSES + 1):
+            assert not run.done()
+            await collector.resume(version, [engine])
+            await asyncio.sleep(0.02)
+        await collector.resume(version + 1, [engine])
+        with pytest.raises(GenerationFailed, match=r"was lost 6 times: the sync of version 1 failed: a worker process"):
+            await run
         await collector.stop()
 
     play(scenario)
