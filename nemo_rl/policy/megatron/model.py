@@ -18,6 +18,7 @@ from nemo_rl.policy.megatron.cpu_shim import teach_bridge_local_layers
 from nemo_rl.policy.megatron.experts import Bridge
 from nemo_rl.policy.megatron.gemma3 import configure_gemma3, is_gemma3_text, use_local_layers
 from nemo_rl.policy.megatron.lora import AdapterSet, build_lora, initialise_adapters, inject
+from nemo_rl.policy.megatron.rotary import check_rotary_positions
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ def build_policy_model(
         model_path, trust_remote_code=policy.trust_remote_code, **policy.hf_config_overrides
     )
     provider = bridge.to_megatron_provider(load_weights=base is None)
+    check_rotary_positions(provider, bridge.hf_pretrained.config)
     dtype = torch_dtype(policy.precision)
     vocab_size = int(bridge.hf_pretrained.config.vocab_size)
     # Rows of zeros are added only where tensor parallelism could not cut the vocabulary otherwise.
