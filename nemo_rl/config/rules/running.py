@@ -57,6 +57,9 @@ def datasets_are_complete(config: "MasterConfig") -> Iterator[str]:
     for key, dataset in _datasets(config):
         if dataset.dataset_name == "ResponseDataset" and dataset.data_path is None:
             yield f"{key}.data_path is required with dataset_name=ResponseDataset"
+    held_out = config.data.train.split_validation_size
+    if held_out is not None and held_out > 1 and held_out != int(held_out):
+        yield f"data.train.split_validation_size={held_out} must be a fraction below 1 or a whole number of rows"
     if config.data.validation is not None and config.data.train.split_validation_size:
         yield (
             f"data.train.split_validation_size={config.data.train.split_validation_size} and data.validation both give "

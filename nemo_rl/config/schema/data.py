@@ -25,9 +25,7 @@ class TableConfig(Section):
         description="Split of the dataset; null takes `train` (OpenMathInstruct-2: `train_1M`), for validation `test`.",
     )
     subset: str | None = Field(None, description="Configuration (subset) of a Hub dataset.")
-    seed: int | None = Field(
-        None, ge=0, description="Seed of generated tasks and of the split; null takes `grpo.seed`."
-    )
+    seed: int | None = Field(None, ge=0, description="Seed of generated tasks and of the split; null takes the run's.")
     size: int | None = Field(None, ge=1, description="Use at most so many rows, or generate so many; null for all.")
     input_key: str | None = Field(
         None, description="Column with the problem; null is that of a known dataset, else `input`."
@@ -38,12 +36,18 @@ class TableConfig(Section):
     task_params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a generated task, e.g. of a reasoning-gym task."
     )
-    prompt_file: str | None = Field(None, description="Text file with `{}` for the problem; null takes the default's.")
-    system_prompt_file: str | None = Field(None, description="System prompt; null takes the default's.")
+    prompt_file: str | None = Field(
+        None, description="Text file with `{}` for the problem; null takes `data.default`'s, if there is one."
+    )
+    system_prompt_file: str | None = Field(
+        None, description="System prompt; null takes `data.default`'s, if there is one."
+    )
 
 
 class DatasetConfig(TableConfig):
-    env_name: str | None = Field(None, description="Environment that scores this dataset; null takes `data.default`'s.")
+    env_name: str | None = Field(
+        None, description="Environment that scores this dataset; null takes `data.default`'s, else the dataset's own."
+    )
 
 
 class HeldOutConfig(Section):

@@ -97,7 +97,7 @@ REFUSED: dict[str, Refused] = {
     "policy.megatron_cfg.recompute_*": Refused("use activation_checkpointing, which recomputes every layer"),
     "policy.megatron_cfg.mtp_*": Refused("multi-token prediction is not trained"),
     "policy.megatron_cfg.use_gloo_process_groups": Refused("the backend follows cluster.accelerator"),
-    "policy.megatron_cfg.train_iters": Refused("the run's length is grpo.max_num_steps"),
+    "policy.megatron_cfg.train_iters": Refused("the run's length is grpo.max_num_steps, sft.max_num_steps"),
     "policy.megatron_cfg.peft.a2a_experimental": Refused("Megatron-Bridge's experimental all-to-all is not built"),
     "policy.offload_optimizer_for_logprob": Refused(
         "the optimizer's state leaves the device while the engine generates, not for log-probabilities"

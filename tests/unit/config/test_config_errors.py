@@ -55,6 +55,7 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
         (f"{LORA}.target_modules=[linear_qkv,o_proj]",),
         "part of Megatron's linear_proj; write",
     ),
+    ("one and a half rows", ("data.train.split_validation_size=1.5",), "a fraction below 1 or a whole number of rows"),
     # the command line's grammar
     ("not an override", ("a=b=c",), "'a=b=c' is not understood"),
     ("a sweep", ("grpo.seed=1,2",), "asks for several runs"),
