@@ -19,7 +19,14 @@ def run(description: str, source: str, convert: Callable[[argparse.Namespace], o
     if config:
         parser.add_argument("--config", type=Path, required=True, help="configuration of the run to start from it")
         parser.add_argument("overrides", nargs="*", help="overrides of the configuration, a.b=1")
-    done = convert(parser.parse_args())
+    from nemo_rl.errors import UserError
+
+    arguments = parser.parse_args()
+    try:
+        done = convert(arguments)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     print(f"wrote {done.output}:")
     for name in done.files:
         print(f"  {name}  {(done.output / name).stat().st_size:,} bytes")
@@ -32,8 +39,11 @@ def run(description: str, source: str, convert: Callable[[argparse.Namespace], o
 
 
 def base_model(arguments: argparse.Namespace, config: object) -> str:
-    """Folder or Hub id of the base."""
-    from nemo_rl.algorithms.data_setup import cache_folder
-    from nemo_rl.utils.tiny_model import resolve_model
+    """Folder or Hub id of the base, found sound."""
+    from nemo_rl.algorithms.data_setup import load_model
 
-    return str(resolve_model(arguments.model or config.policy.model_name, cache_folder()))
+    policy = config.policy
+    if arguments.model is not None:
+        tokenizer = policy.tokenizer.model_copy(update={"name": arguments.model})
+        policy = policy.model_copy(update={"model_name": arguments.model, "tokenizer": tokenizer})
+    return load_model(policy).path

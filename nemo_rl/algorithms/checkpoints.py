@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nemo_rl.algorithms.folders import making
 from nemo_rl.algorithms.run import RunState, TrainingRun
 from nemo_rl.config.schema import MasterConfig, TrainingConfig
 from nemo_rl.utils.checkpoint import CheckpointManager, metric_key
@@ -25,9 +26,10 @@ def open_checkpoints(config: TrainingConfig) -> CheckpointManager | None:
     settings = config.checkpointing
     if not settings.enabled:
         return None
-    return CheckpointManager(
-        settings.checkpoint_dir, settings.metric_name, settings.higher_is_better, settings.keep_top_k
-    )
+    with making("checkpointing.checkpoint_dir", settings.checkpoint_dir):
+        return CheckpointManager(
+            settings.checkpoint_dir, settings.metric_name, settings.higher_is_better, settings.keep_top_k
+        )
 
 
 def latest_checkpoint(config: TrainingConfig, checkpoints: CheckpointManager | None) -> Path | None:

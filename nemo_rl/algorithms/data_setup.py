@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
+
 from nemo_rl.config.schema import CheckpointingConfig, EngineConfig, MasterConfig, PeftConfig, TrainedPolicyConfig
 from nemo_rl.data.datasets.registry import load_records, load_splits
 from nemo_rl.data.datasets.response import default_split
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
+from nemo_rl.data.loader import check_enough
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.data.settings import DatasetSettings, Record
 from nemo_rl.data.tokenizer import load_tokenizer, validate_model_folder
 from nemo_rl.distributed.environments import Accelerator
+from nemo_rl.experience.store import step_files
 from nemo_rl.policy.adapter_folder import AdapterError, check_adapter_folder
 from nemo_rl.utils.checkpoint_files import CheckpointError, megatron_checkpoint
 from nemo_rl.utils.tiny_model import resolve_model
@@ -66,12 +70,18 @@ def overridden_config(policy: TrainedPolicyConfig, model_path: str) -> Any:
     drops or merges otherwise than vLLM does: trainer and engine would be different models."""
     from transformers import AutoConfig, PreTrainedConfig
 
-    config, dropped = AutoConfig.from_pretrained(
-        model_path,
-        trust_remote_code=policy.trust_remote_code,
-        return_unused_kwargs=True,
-        **deepcopy(policy.hf_config_overrides),
-    )
+    try:
+        config, dropped = AutoConfig.from_pretrained(
+            model_path,
+            trust_remote_code=policy.trust_remote_code,
+            return_unused_kwargs=True,
+            **deepcopy(policy.hf_config_overrides),
+        )
+    except (StrictDataclassError, TypeError, ValueError) as error:  # the folder itself was found sound
+        problem = " ".join(str(error).split())
+        raise DataError(
+            f"policy.hf_config_overrides={policy.hf_config_overrides} does not fit the model {policy.model_name}: {problem}"
+        ) from error
     for key, value in policy.hf_config_overrides.items():
         if key in dropped:
             hint = "; the base of rotary positions is in rope_parameters" if key == "rope_theta" else ""
@@ -151,9 +161,11 @@ def load_data(config: MasterConfig) -> RunData:
     model = load_model(config.policy)
     check_layout(config.policy, model.config)
     if config.debug.train_from_rollouts is not None:
+        step_files(Path(config.debug.train_from_rollouts))
         return RunData(model.path, model.config, model.tokenizer, [], [])
     train, validation = _records(config)
     prompts = _build(config, model.tokenizer, train, config.data.train)
+    check_enough(len(prompts), config.grpo.num_prompts_per_step)
     held_out = (
         _build(config, model.tokenizer, validation, config.data.validation or config.data.train) if validation else []
     )
@@ -162,14 +174,16 @@ def load_data(config: MasterConfig) -> RunData:
 
 
 def _records(config: MasterConfig) -> tuple[list[Record], list[Record]]:
-    train, held_out = load_splits(dataset_settings(config, config.data.train, "train", config.data.held_out))
+    train, held_out = load_splits(
+        dataset_settings(config, "data.train", config.data.train, "train", config.data.held_out)
+    )
     if config.data.validation is not None:
-        held_out = load_records(dataset_settings(config, config.data.validation, "test", 0.0))
+        held_out = load_records(dataset_settings(config, "data.validation", config.data.validation, "test", 0.0))
     return train, held_out
 
 
-def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: float) -> DatasetSettings:
-    """The data package's settings of one dataset, defaults filled in."""
+def dataset_settings(config: EngineConfig, key: str, dataset: Any, split: str, held_out: float) -> DatasetSettings:
+    """The data package's settings of the dataset in the section `key`, defaults filled in."""
     default = getattr(config.data, "default", None)  # evaluation has one dataset and no defaults
     return DatasetSettings(
         dataset_name=dataset.dataset_name,
@@ -183,6 +197,7 @@ def dataset_settings(config: EngineConfig, dataset: Any, split: str, held_out: f
         env_name=dataset.env_name or getattr(default, "env_name", None),
         input_key=dataset.input_key,
         output_key=dataset.output_key,
+        key=key,
     )
 
 

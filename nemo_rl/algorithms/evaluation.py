@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
 from nemo_rl.algorithms.data_setup import (
     LoadedModel,
@@ -20,11 +21,14 @@ from nemo_rl.algorithms.data_setup import (
     load_model,
     longest_prompt,
 )
+from nemo_rl.algorithms.folders import making
 from nemo_rl.algorithms.pass_at_k import pass_at_k
+from nemo_rl.algorithms.preflight import check_evaluation
 from nemo_rl.algorithms.settings import sampling_settings
 from nemo_rl.algorithms.setup import open_environments
 from nemo_rl.algorithms.validation import answer_metrics, describe, is_right
 from nemo_rl.config.loader import resolved_yaml
+from nemo_rl.config.messages import problems
 from nemo_rl.config.schema import EvalMasterConfig
 from nemo_rl.data.datasets.registry import load_records
 from nemo_rl.data.errors import DataError
@@ -32,11 +36,11 @@ from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.prompts import PromptBuilder
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.engines import plain_engines
-from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
+from nemo_rl.distributed.environments import Accelerator, resolve_accelerator, worker_environment
 from nemo_rl.distributed.workers import start_workers
 from nemo_rl.experience.interfaces import RolloutGroup
 from nemo_rl.experience.rollouts import Generate, RolloutRunner, RolloutSettings
-from nemo_rl.utils.checkpoint_files import CONFIG_FILE, verify
+from nemo_rl.utils.checkpoint_files import CONFIG_FILE, CheckpointError, verify
 from nemo_rl.utils.jsonio import write_json, write_jsonl
 from nemo_rl.utils.peft_merge import merge_folder
 from nemo_rl.weight_sync.publisher import ColocatedPublisher
@@ -48,11 +52,17 @@ logger = logging.getLogger(__name__)
 def evaluate(config: EvalMasterConfig) -> dict[str, float]:
     """Answer every problem, write samples.jsonl and metrics.json, return the metrics."""
     config = with_checkpoint_settings(config)
+    check_evaluation(config)
+    accelerator = resolve_accelerator(config.cluster)
     check_starting_points(config.checkpointing, config.policy.megatron_cfg.peft)
     model = load_model(config.policy)
     prompts = load_prompts(config, model)
+    check_heads(config, model.config, accelerator)
     groups: list[RolloutGroup] = []
-    with answering(config, model) as generate, open_environments(config, run_data(model, prompts)) as environments:
+    with (
+        open_environments(config, run_data(model, prompts)) as environments,
+        answering(config, model, accelerator) as generate,
+    ):
         runner = RolloutRunner(generate, environments, model.tokenizer)
         settings = rollout_settings(config, model.tokenizer.eos_token_id)
         for first in range(0, len(prompts), config.eval.batch_size):
@@ -81,7 +91,6 @@ def accuracy(groups: Sequence[RolloutGroup]) -> float:
 
 def save(config: EvalMasterConfig, groups: Sequence[RolloutGroup], metrics: dict[str, float]) -> None:
     folder = Path(config.eval.save_path)
-    folder.mkdir(parents=True, exist_ok=True)
     samples = [{**describe(r), "sample_index": r.sample_index} for group in groups for r in group.rollouts]
     write_jsonl(folder / "samples.jsonl", samples)
     write_json(folder / "metrics.json", metrics)
@@ -105,7 +114,10 @@ def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
         policy[key] = saved[key]
     policy["megatron_cfg"]["pipeline_dtype"] = policy["generation"]["vllm_cfg"]["precision"] = saved["precision"]
     policy["megatron_cfg"]["peft"] = saved["megatron_cfg"]["peft"]
-    return EvalMasterConfig.model_validate(tree)
+    try:
+        return EvalMasterConfig.model_validate(tree)
+    except ValidationError as error:
+        raise CheckpointError(f"the settings of eval.checkpoint={checkpoint} do not fit: {problems(error)}") from error
 
 
 def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
@@ -117,7 +129,7 @@ def load_prompts(config: EvalMasterConfig, model: LoadedModel) -> list[Prompt]:
         None if data.system_prompt_file is None else Path(data.system_prompt_file),
         config.policy.tokenizer.chat_template_kwargs,
     )
-    records = load_records(dataset_settings(config, data, "test", 0.0))
+    records = load_records(dataset_settings(config, "data", data, "test", 0.0))
     return builder.build(records if data.size is None else records[: data.size])
 
 
@@ -126,23 +138,24 @@ def run_data(model: LoadedModel, prompts: list[Prompt]) -> RunData:
 
 
 @contextmanager
-def answering(config: EvalMasterConfig, model: LoadedModel) -> Iterator[Generate]:
+def answering(config: EvalMasterConfig, model: LoadedModel, accelerator: Accelerator) -> Iterator[Generate]:
     """Engines that hold the weights to evaluate, however those come about."""
-    accelerator = resolve_accelerator(config.cluster)
-    check_heads(config, model.config, accelerator)
+    with making("eval.save_path", config.eval.save_path):
+        Path(config.eval.save_path).mkdir(parents=True, exist_ok=True)
     python = worker_environment(config.cluster, accelerator)
     gpus = config.cluster.gpus_per_node if accelerator.is_cuda else 0
     tokenizer_path = model.tokenizer.name_or_path
     with ExitStack() as stack:
+        checkpoint = config.eval.checkpoint
+        path, adapter = (model.path, None) if checkpoint else stack.enter_context(weights_on_disk(config, model))
         stack.enter_context(ray_cluster(config.cluster, workers=2 * config.policy_devices + 1, gpus=gpus))
-        if config.eval.checkpoint is None:
-            path, adapter = stack.enter_context(weights_on_disk(config, model))
+        if checkpoint is None:
             generation = stack.enter_context(plain_engines(config, path, tokenizer_path, accelerator, python, adapter))
             yield generation.generate
             return
-        workers = stack.enter_context(start_workers(config, model.path, tokenizer_path, accelerator, python))
+        workers = stack.enter_context(start_workers(config, path, tokenizer_path, accelerator, python))
         assert workers.generation is not None
-        workers.policy.load_weights(Path(config.eval.checkpoint) / "policy")
+        workers.policy.load_weights(Path(checkpoint) / "policy")
         synchronizer = make_synchronizer(config, workers, accelerator)
         ColocatedPublisher(workers.policy, workers.generation, synchronizer, 0).publish(version=0)
         yield workers.generation.generate
@@ -157,9 +170,7 @@ def weights_on_disk(config: EvalMasterConfig, model: LoadedModel) -> Iterator[tu
     elif config.eval.adapter == "native":
         yield model.path, str(Path(adapter).resolve())
     else:
-        save_path = Path(config.eval.save_path)
-        save_path.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="merged-", dir=save_path))
+        scratch = Path(tempfile.mkdtemp(prefix="merged-", dir=config.eval.save_path))
         try:
             count = merge_folder(local_folder(model.path), Path(adapter), scratch / "model")
             logger.info("merged %d matrices of %s", count, adapter)

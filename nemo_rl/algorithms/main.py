@@ -1,10 +1,11 @@
-"""A run as a person sees it: what is about to happen, the training, a summary, one sentence when it fails."""
+"""A run as a person sees it: what is about to happen, the training, a summary."""
 
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nemo_rl.algorithms.evaluation import evaluate
@@ -16,9 +17,6 @@ from nemo_rl.algorithms.sft_setup import sft_run
 from nemo_rl.config.plan import describe_plan
 from nemo_rl.config.plan_sft import describe_eval_plan, describe_sft_plan
 from nemo_rl.config.schema import EvalMasterConfig, MasterConfig, SFTMasterConfig
-from nemo_rl.data.errors import DataError
-from nemo_rl.policy.adapter_folder import AdapterError
-from nemo_rl.utils.checkpoint_files import CheckpointError
 from nemo_rl.utils.logger import read_history
 from nemo_rl.utils.logging_setup import setup_driver_logging
 from nemo_rl.utils.plots import plot_run
@@ -41,34 +39,25 @@ def run_eval(config: EvalMasterConfig) -> int:
     """Evaluate; the process's exit code."""
     console = Console(stderr=True)
     setup_driver_logging(console)
-    console.print(describe_eval_plan(config))
-    try:
-        metrics = evaluate(config)
-    except (AdapterError, CheckpointError, DataError) as error:
-        console.print(f"[bold red]error:[/] {error}")
-        return 2
+    console.print(describe_eval_plan(config), markup=False)
+    metrics = evaluate(config)
     table = Table("metric", "value", title="Evaluation")
     for name, value in metrics.items():
         table.add_row(name, f"{value:.6g}")
-    console.print(table, f"samples and metrics in {config.eval.save_path}")
+    console.print(table, f"samples and metrics in {escape(config.eval.save_path)}")
     return 0
 
 
 def _run[AnyRun: TrainingRun](
     plan: str, opening: AbstractContextManager[AnyRun], train: Callable[[AnyRun], None]
 ) -> int:
-    """User errors are one sentence, everything else keeps its traceback."""
     console = Console(stderr=True)
     setup_driver_logging(console)
-    console.print(plan)
-    try:
-        with opening as run:
-            with run.progress:
-                train(run)
-            summarise(run, console)
-    except (AdapterError, CheckpointError, DataError) as error:
-        console.print(f"[bold red]error:[/] {error}")
-        return 2
+    console.print(plan, markup=False)
+    with opening as run:
+        with run.progress:
+            train(run)
+        summarise(run, console)
     return 0
 
 
@@ -85,4 +74,4 @@ def summarise(run: TrainingRun, console: Console) -> None:
     }
     console.print(final_table(run.logger.history, files))
     if run.stopping is not None:
-        console.print(f"ended early at step {run.state.step}: {run.stopping}")
+        console.print(f"ended early at step {run.state.step}: {run.stopping}", markup=False)

@@ -1,10 +1,12 @@
 """The parts of a run that do not depend on its algorithm: run directory, trackers, display, monitor, FLOP counts."""
 
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from nemo_rl.algorithms.folders import making
 from nemo_rl.algorithms.settings import backend_settings
 from nemo_rl.config.layout import ParallelLayout
 from nemo_rl.config.loader import resolved_yaml
@@ -14,6 +16,7 @@ from nemo_rl.policy.policy import Policy
 from nemo_rl.utils.checkpoint import CheckpointManager
 from nemo_rl.utils.flops import TrainingFlops
 from nemo_rl.utils.logger import RunLogger
+from nemo_rl.utils.logger_backends import TrackerError
 from nemo_rl.utils.monitor import SystemMonitor
 from nemo_rl.utils.progress import RunProgress
 from nemo_rl.utils.run_dir import RunOrigin, get_run_dir
@@ -26,8 +29,13 @@ def open_logger(config: TrainingConfig, checkpoints: CheckpointManager | None, r
         info = checkpoints.load_info(resumed)
         step = int(info["state"]["step"])
         origin = RunOrigin(resumed, step, Path(info["run_dir"]))
-    run_dir = get_run_dir(config.logger.log_dir, origin)
-    run_logger = RunLogger(run_dir, config.model_dump(mode="json"), backend_settings(config), step)
+    with making("logger.log_dir", config.logger.log_dir):
+        run_dir = get_run_dir(config.logger.log_dir, origin)
+    try:
+        run_logger = RunLogger(run_dir, config.model_dump(mode="json"), backend_settings(config), step)
+    except TrackerError:
+        shutil.rmtree(run_dir)  # nothing has begun
+        raise
     (run_dir / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
     return run_logger
 

@@ -6,10 +6,11 @@ from contextlib import ExitStack, contextmanager
 
 from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
 from nemo_rl.algorithms.data_setup import RunData, check_heads, load_data
+from nemo_rl.algorithms.preflight import check_places, check_resume
 from nemo_rl.algorithms.rollout_setup import connect_rollouts
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
-from nemo_rl.algorithms.settings import backend_settings, environment_settings, make_loss
+from nemo_rl.algorithms.settings import environment_settings, make_loss
 from nemo_rl.config.layout import GenerationLayout, ParallelLayout
 from nemo_rl.config.schema import EngineConfig, MasterConfig
 from nemo_rl.distributed.cluster import ray_cluster
@@ -20,7 +21,6 @@ from nemo_rl.environments.interfaces import Environment
 from nemo_rl.environments.registry import make_environment
 from nemo_rl.utils.checkpoint import CheckpointManager
 from nemo_rl.utils.logger import RunLogger
-from nemo_rl.utils.logger_backends import check_backends
 from nemo_rl.utils.timer import Timer
 
 logger = logging.getLogger(__name__)
@@ -34,14 +34,17 @@ def grpo_run(
 
     `data` and `environments` take the place of what the configuration names, for benchmarks and one's own scripts.
     """
-    check_backends(backend_settings(config))
-    data = load_data(config) if data is None else data
-    checkpoints = open_checkpoints(config)
-    resumed = latest_checkpoint(config, checkpoints)
+    check_places(config)
     accelerator = resolve_accelerator(config.cluster)
+    data = load_data(config) if data is None else data
     check_heads(config, data.model_config, accelerator)
-    python = worker_environment(config.cluster, accelerator)
     with ExitStack() as stack:
+        if environments is None:
+            environments = stack.enter_context(open_environments(config, data))
+        checkpoints = open_checkpoints(config)
+        resumed = latest_checkpoint(config, checkpoints)
+        check_resume(config, resumed)
+        python = worker_environment(config.cluster, accelerator)
         logger_ = stack.enter_context(open_logger(config, checkpoints, resumed))
         layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)
         logger.info("run directory %s", logger_.run_dir)
@@ -53,8 +56,6 @@ def grpo_run(
         workers = stack.enter_context(
             start_workers(config, data.model_path, data.tokenizer.name_or_path, accelerator, python)
         )
-        if environments is None:
-            environments = stack.enter_context(open_environments(config, data))
         run = assemble(config, data, workers, environments, logger_, checkpoints, accelerator, python, stack)
         if resumed is not None and checkpoints is not None:
             restore(run, resumed, checkpoints)

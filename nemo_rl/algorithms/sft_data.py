@@ -35,9 +35,11 @@ def load_sft_data(config: SFTMasterConfig) -> SFTData:
     check_layout(config.policy, model.config)
     data = config.data
     seed = config.seed if data.train.seed is None else data.train.seed
-    train, held_out = _split(_conversations(config, data.train, "train", model.tokenizer), data.held_out, seed)
+    train, held_out = _split(
+        _conversations(config, "data.train", data.train, "train", model.tokenizer), data.held_out, seed
+    )
     if data.validation is not None:
-        held_out = _conversations(config, data.validation, "test", model.tokenizer)
+        held_out = _conversations(config, "data.validation", data.validation, "test", model.tokenizer)
     encoder = ConversationEncoder(
         model.tokenizer,
         data.max_input_seq_length,
@@ -54,7 +56,7 @@ def load_sft_data(config: SFTMasterConfig) -> SFTData:
     return SFTData(model, examples, encoder.encode_all(held_out) if held_out else [])
 
 
-def _conversations(config: SFTMasterConfig, dataset: Any, split: str, tokenizer: Any) -> list[Conversation]:
+def _conversations(config: SFTMasterConfig, key: str, dataset: Any, split: str, tokenizer: Any) -> list[Conversation]:
     default = config.data.default
     prompt, system = (
         dataset.prompt_file or default.prompt_file,
@@ -72,6 +74,7 @@ def _conversations(config: SFTMasterConfig, dataset: Any, split: str, tokenizer:
         input_key=dataset.input_key,
         output_key=dataset.output_key,
         size=dataset.size,
+        key=key,
         task_params=dataset.task_params,
     )
     return load_conversations(settings, dataset.chat_key, prompts)

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 
 from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
 from nemo_rl.algorithms.losses import NLLLoss
+from nemo_rl.algorithms.preflight import check_places, check_resume
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
-from nemo_rl.algorithms.settings import backend_settings
 from nemo_rl.algorithms.sft import SFTRun
 from nemo_rl.algorithms.sft_data import load_sft_data
 from nemo_rl.config.schema import SFTMasterConfig
@@ -15,7 +15,6 @@ from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.cluster import ray_cluster
 from nemo_rl.distributed.environments import resolve_accelerator, worker_environment
 from nemo_rl.distributed.workers import start_policy
-from nemo_rl.utils.logger_backends import check_backends
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +22,13 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def sft_run(config: SFTMasterConfig) -> Iterator[SFTRun]:
     """A run that is ready to train, and that leaves nothing behind when the context ends, however it ends."""
-    check_backends(backend_settings(config))
+    check_places(config)
+    accelerator = resolve_accelerator(config.cluster)
     data = load_sft_data(config)
     logger.info("%d training and %d validation conversations", len(data.train), len(data.validation))
     checkpoints = open_checkpoints(config)
     resumed = latest_checkpoint(config, checkpoints)
-    accelerator = resolve_accelerator(config.cluster)
+    check_resume(config, resumed)
     python = worker_environment(config.cluster, accelerator)
     sft, devices = config.sft, config.policy_devices
     examples = PromptLoader(data.train, config.policy.train_global_batch_size, config.data.shuffle, sft.seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 from nemo_rl.config.errors import ConfigError
 from nemo_rl.config.loader import load_config, resolved_yaml
 from nemo_rl.config.schema import RootConfig
+from nemo_rl.errors import UserError
 
 _EPILOG = """overrides:
   grpo.max_num_steps=20            change a key            logger.wandb.name='"a name"'   text with spaces
@@ -25,15 +26,18 @@ def entry_point[Root: RootConfig](
     describe_plan: Callable[[Root], str],
     run: Callable[[Root], int],
 ) -> int:
-    """Load the configuration and run it, or with --dry-run say what would run. The process's exit code."""
+    """Load the configuration and run it, or with --dry-run say what would run. The process's exit code.
+
+    Errors of the user are a sentence each and exit code 2, everything else keeps its traceback.
+    """
     try:
         path, overrides, dry_run = parse_command_line(argv, default_config)
         config = load_config(path, overrides, root)
-    except ConfigError as error:
-        sys.stderr.write(f"configuration error: {error}\n")
+        if not dry_run:
+            return run(config)
+    except UserError as error:
+        sys.stderr.write(f"{'configuration error' if isinstance(error, ConfigError) else 'error'}: {error}\n")
         return 2
-    if not dry_run:
-        return run(config)
     sys.stdout.write(f"{resolved_yaml(config)}\n{describe_plan(config)}\n")
     return 0
 

@@ -3,8 +3,10 @@
 import difflib
 from collections.abc import Iterable
 
+from nemo_rl.errors import UserError
 
-class ConfigError(ValueError):
+
+class ConfigError(UserError, ValueError):
     """What is wrong, one sentence per problem: the key, what was found, what is allowed, the likely fix."""
 
 

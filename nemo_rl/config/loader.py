@@ -1,7 +1,8 @@
 """From a YAML file and command-line overrides to a checked configuration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -30,6 +31,9 @@ def load_config[Root: RootConfig](
     `root` is the schema of the entry point. Raises ConfigError with one sentence for each thing that is wrong.
     """
     given = read_with_parents(Path(path))
+    if dotted := list(_dotted_keys(given, given.tree, root)):
+        more = f" (and {len(dotted) - 1} more)" if len(dotted) > 1 else ""
+        raise ConfigError(f"{dotted[0]}{more}")
     apply_overrides(given, overrides, root)
     return _check(given, root)
 
@@ -52,6 +56,19 @@ def _check[Root: RootConfig](given: Given, root: type[Root]) -> Root:
     if refused:
         raise ConfigError("\n".join(refused))
     return config
+
+
+def _dotted_keys(given: Given, tree: Mapping[str, Any], root: type[RootConfig], prefix: str = "") -> Iterator[str]:
+    """Keys of files that are written as on the command line. In free mappings a dot is a character like any other."""
+    known = schema_keys(root)
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if "." in str(key):
+            *sections, last = path.split(".")
+            nested = ": {".join([*sections, f"{last}: ..."]) + "}" * len(sections)
+            yield f"`{key}` is a dotted key; in a file write it nested: {nested}{origin(given, path)}"
+        elif isinstance(value, Mapping) and not (path in known and known[path].is_mapping):
+            yield from _dotted_keys(given, value, root, f"{path}.")
 
 
 def _not_mappings(given: Given, root: type[RootConfig]) -> Iterator[str]:

@@ -44,6 +44,12 @@ def sentences(error: ValidationError, given: Given, known: KnownKeys) -> list[st
     return [line for details in found if not _is_echo(details, found, given) for line in _lines(details, given, known)]
 
 
+def problems(error: ValidationError) -> str:
+    """What the schema found in a configuration that no file of the user gave, in one line."""
+    found = error.errors(include_url=False)
+    return "; ".join(f"{_path(details)}: {details['msg']}".removeprefix(": ") for details in found)
+
+
 def _is_echo(details: ErrorDetails, found: list[ErrorDetails], given: Given) -> bool:
     """Whether a default that refers to a wrong key merely repeats that key's error."""
     if given.source_of(_path(details)) is not None:

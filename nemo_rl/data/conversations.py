@@ -7,6 +7,7 @@ from typing import Any
 
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Message
+from nemo_rl.data.tokenizer import render_chat
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +97,7 @@ class ConversationEncoder:
         return kept
 
     def _render(self, messages: Sequence[Message], *, prompt: bool) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            add_generation_prompt=prompt,
-            tokenize=False,
-            **self.template_kwargs,
-        )
-        return text
+        return render_chat(self.tokenizer, messages, prompt=prompt, kwargs=self.template_kwargs)
 
     def _tokens(self, text: str) -> list[int]:
         # the template writes the special tokens itself

@@ -3,8 +3,10 @@
 import difflib
 from collections.abc import Iterable
 
+from nemo_rl.errors import UserError
 
-class DataError(ValueError):
+
+class DataError(UserError, ValueError):
     """A dataset, prompt file, tokenizer or model folder cannot be used; the message is one sentence for a person."""
 
 

@@ -8,6 +8,15 @@ import numpy as np
 from nemo_rl.data.errors import DataError
 
 
+def check_enough(prompts: int, num_prompts_per_step: int) -> None:
+    """DataError unless the prompts of a dataset fill one step."""
+    if prompts < num_prompts_per_step:
+        raise DataError(
+            f"the dataset has {prompts} prompts, fewer than the {num_prompts_per_step} of one step; lower "
+            "grpo.num_prompts_per_step or use a larger dataset"
+        )
+
+
 class PromptLoader[Item]:
     """Endless batches of `num_prompts_per_step` prompts, or conversations. An epoch's incomplete last batch is dropped.
 
@@ -16,11 +25,7 @@ class PromptLoader[Item]:
     """
 
     def __init__(self, prompts: Sequence[Item], num_prompts_per_step: int, shuffle: bool, seed: int) -> None:
-        if len(prompts) < num_prompts_per_step:
-            raise DataError(
-                f"the dataset has {len(prompts)} prompts, fewer than the {num_prompts_per_step} of one step; "
-                "lower grpo.num_prompts_per_step or use a larger dataset"
-            )
+        check_enough(len(prompts), num_prompts_per_step)
         self.prompts = prompts
         self.num_prompts_per_step = num_prompts_per_step
         self.shuffle = shuffle

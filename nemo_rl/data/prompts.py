@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Message, Prompt
 from nemo_rl.data.settings import Record
+from nemo_rl.data.tokenizer import read_text, render_chat
 
 logger = logging.getLogger(__name__)
 
@@ -19,9 +20,7 @@ def read_prompt_file(path: Path | None) -> str | None:
     """The text of a prompt file without its trailing newline; None for no file."""
     if path is None:
         return None
-    if not path.is_file():
-        raise DataError(f"prompt file {path} does not exist")
-    return path.read_text(encoding="utf-8").rstrip("\n")
+    return read_text(path, "prompt file").rstrip("\n")
 
 
 def check_placeholder(template: str, source: Path | None) -> str:
@@ -65,12 +64,7 @@ class PromptBuilder:
     def prompt(self, record: Record) -> Prompt:
         """One record, rendered and tokenised, however long."""
         messages = self.messages(record.problem)
-        rendered = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            add_generation_prompt=True,
-            tokenize=False,
-            **self.chat_template_kwargs,
-        )
+        rendered = render_chat(self.tokenizer, messages, prompt=True, kwargs=self.chat_template_kwargs)
         # the template writes the special tokens itself
         token_ids = tuple(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
         return Prompt(record.row_id, messages, token_ids, record.env_name, record.metadata)

@@ -14,7 +14,7 @@ class DatasetSettings:
     registered name at local files. `input_key` and `output_key` None are a known table's own columns, else "input" and
     "output". `env_name` None takes the dataset's own environment. `split_validation_size` is
     a fraction below 1 or a number of rows. `size` is the most rows to use, or how many to generate; `seed` decides
-    the split and, with `task_params`, what is generated.
+    the split and, with `task_params`, what is generated. `key` is the section of the configuration, for messages.
     """
 
     dataset_name: str
@@ -30,6 +30,11 @@ class DatasetSettings:
     env_name: str | None = None
     prompt_file: Path | None = None
     system_prompt_file: Path | None = None
+    key: str = "data.train"
+
+    def __str__(self) -> str:
+        """How messages name it: the section, and the file or else the dataset's name."""
+        return f"{self.key} ({self.data_path or self.dataset_name})"
 
 
 @dataclass(frozen=True)

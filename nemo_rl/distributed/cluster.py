@@ -12,6 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from nemo_rl.config.schema import ClusterConfig
 from nemo_rl.distributed.session_folder import session_folder
+from nemo_rl.errors import UserError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +20,19 @@ LOOPBACK = "127.0.0.2"
 """Ray replaces 127.0.0.1 by the machine's outward address; this one is loopback too, and left alone."""
 
 
-class ClusterError(RuntimeError):
+class ClusterError(UserError, RuntimeError):
     """The cluster cannot give what the configuration asks for."""
+
+
+def cluster_address(cluster: ClusterConfig) -> str | None:
+    """Where to attach; None is a local session. ClusterError for several nodes without an address."""
+    address = cluster.ray_address or os.environ.get("RAY_ADDRESS")
+    if address is None and cluster.num_nodes > 1:
+        raise ClusterError(
+            f"cluster.num_nodes={cluster.num_nodes} needs a running Ray cluster: start `ray start --head` and "
+            "`ray start --address=...` on the nodes and set cluster.ray_address"
+        )
+    return address
 
 
 @contextmanager
@@ -31,18 +43,18 @@ def ray_cluster(cluster: ClusterConfig, *, workers: int, gpus: int, logs_to: Pat
     started on the loopback interface with its own temporary folder, and is gone afterwards, whatever happened; of a
     run that failed, what its workers wrote is kept in `logs_to`.
     """
-    address = cluster.ray_address or os.environ.get("RAY_ADDRESS")
-    if address is None and cluster.num_nodes > 1:
-        raise ClusterError(
-            f"cluster.num_nodes={cluster.num_nodes} needs a running Ray cluster: start `ray start --head` and "
-            "`ray start --address=...` on the nodes and set cluster.ray_address"
-        )
+    address = cluster_address(cluster)
     common = {"log_to_driver": False, "configure_logging": False, "namespace": "nemo_rl"}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Workers choose their device by CUDA_VISIBLE_DEVICES even when they ask Ray for none.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address is not None:
-        ray.init(address=address, **common)
+        try:
+            ray.init(address=address, **common)
+        except (ConnectionError, ValueError) as error:
+            raise ClusterError(
+                f"no Ray cluster answers at {address} (cluster.ray_address or RAY_ADDRESS): {first_line(error)}"
+            ) from error
         try:
             yield
         finally:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from nemo_rl.config.schema import ClusterConfig
 from nemo_rl.distributed.placement import WorkerEnvironment
+from nemo_rl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 VENV_FOLDER = "NEMO_RL_VENV_DIR"
 
 
-class WorkerEnvironmentError(RuntimeError):
+class WorkerEnvironmentError(UserError, RuntimeError):
     """No Python environment for the workers."""
 
 

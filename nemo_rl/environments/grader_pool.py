@@ -15,6 +15,7 @@ from multiprocessing.connection import Pipe
 from typing import Any
 
 from nemo_rl.environments.interfaces import GradeStatus
+from nemo_rl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ START_TIMEOUT_S = 120.0
 """Imports only; generous, because a cold disk under load is slow and a hang here is rare."""
 
 
-class GraderStartError(RuntimeError):
+class GraderStartError(UserError, RuntimeError):
     """A grader process could not be started."""
 
 

@@ -10,11 +10,12 @@ from nemo_rl.environments.guess_number import GuessNumberEnvironment
 from nemo_rl.environments.interfaces import Environment
 from nemo_rl.environments.settings import EnvironmentSettings
 from nemo_rl.environments.single_turn import ExactMatchEnvironment, GradedEnvironment
+from nemo_rl.errors import UserError
 
 EnvironmentFactory = Callable[[EnvironmentSettings], Environment]
 
 
-class EnvironmentConfigError(ValueError):
+class EnvironmentConfigError(UserError, ValueError):
     """An environment that cannot be made; the message is one sentence."""
 
 

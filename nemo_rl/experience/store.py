@@ -8,13 +8,14 @@ from typing import Any
 
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.environments.interfaces import GradeStatus
+from nemo_rl.errors import UserError
 from nemo_rl.experience.interfaces import Rollout, RolloutGroup
 from nemo_rl.generation.interfaces import FinishReason, VersionSpan
 
 _STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
 
 
-class RolloutFileError(ValueError):
+class RolloutFileError(UserError, ValueError):
     """A file of rollouts that cannot be trained from."""
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nemo_rl.errors import UserError
+
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PLAIN = {"use_rslora": False, "use_dora": False, "bias": "none", "fan_in_fan_out": False, "modules_to_save": None}
 
@@ -22,7 +24,7 @@ def base_changes(config: Mapping[str, Any]) -> str | None:
     return None if tokens is None else f"alora_invocation_tokens={tokens}"
 
 
-class AdapterError(ValueError):
+class AdapterError(UserError, ValueError):
     """An adapter was asked for that could not be trained, exported or loaded."""
 
 

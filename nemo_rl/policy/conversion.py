@@ -8,6 +8,7 @@ import torch
 
 from nemo_rl.algorithms.checkpoints import compatibility
 from nemo_rl.algorithms.run import RunState
+from nemo_rl.errors import UserError
 from nemo_rl.policy.megatron.worker import MegatronPolicyWorker
 from nemo_rl.policy.single import (
     TrainingConfig,
@@ -80,8 +81,8 @@ def peft_to_checkpoint(
 
 
 def _must_be_new(output: Path) -> None:
-    if output.exists() and any(output.iterdir()):
-        raise FileExistsError(f"{output} exists and is not empty: nothing is overwritten")
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise UserError(f"{output} exists and is not empty: nothing is overwritten; name another folder")
 
 
 def _dtype(config: TrainingConfig) -> torch.dtype:

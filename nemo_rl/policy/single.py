@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 import yaml
+from pydantic import ValidationError
 
+from nemo_rl.config.messages import problems
 from nemo_rl.config.schema import MasterConfig, SFTMasterConfig
 from nemo_rl.policy.interfaces import TrainBatch
 from nemo_rl.policy.megatron.worker import MegatronPolicyWorker
-from nemo_rl.utils.checkpoint_files import CONFIG_FILE, verify
+from nemo_rl.utils.checkpoint_files import CONFIG_FILE, CheckpointError, verify
 
 TrainingConfig = MasterConfig | SFTMasterConfig
 
@@ -21,7 +23,10 @@ def config_of_checkpoint(checkpoint: Path) -> TrainingConfig:
     """The configuration of the run that wrote `checkpoint`, found whole. Raises CheckpointError otherwise."""
     verify(checkpoint)
     tree = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))
-    return (MasterConfig if "grpo" in tree else SFTMasterConfig).model_validate(tree)
+    try:
+        return (MasterConfig if "grpo" in tree else SFTMasterConfig).model_validate(tree)
+    except ValidationError as error:
+        raise CheckpointError(f"{checkpoint / CONFIG_FILE} is not a configuration: {problems(error)}") from error
 
 
 @contextmanager

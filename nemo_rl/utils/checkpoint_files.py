@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nemo_rl.errors import UserError
 from nemo_rl.utils.jsonio import write_json
 
 FORMAT = "nemo_rl-checkpoint-v1"
@@ -22,7 +23,7 @@ CONFIG_FILE = "config.yaml"
 _HASHED_UP_TO_BYTES = 64 * 2**20
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint that cannot be used, with the reason in one sentence."""
 
 
@@ -107,7 +108,8 @@ def check_compatible(info: Mapping[str, Any], expected: Mapping[str, Any]) -> No
     ]
     if differences:
         raise CheckpointError(
-            f"the checkpoint of step {info.get('step')} does not fit this run: {'; '.join(differences)}"
+            f"the checkpoint of step {info.get('step')} does not fit this run: {'; '.join(differences)}; resume "
+            "with the settings that it was saved with, or start afresh in another checkpointing.checkpoint_dir"
         )
 
 

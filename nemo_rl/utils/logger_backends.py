@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from nemo_rl.errors import UserError, first_line
+
+
+class TrackerError(UserError):
+    """A tracker that is switched on but not installed, or that refuses to begin."""
+
 
 @dataclass(frozen=True)
 class WandbSettings:
@@ -46,7 +52,7 @@ class Backend(Protocol):
 
 
 def check_backends(settings: BackendSettings) -> None:
-    """Raises, naming the switch and the remedy, if a tracker that is on is not installed. Imports none of them."""
+    """TrackerError, naming switch and remedy, if a tracker that is on is not installed. Imports none of them."""
     wanted = {
         "logger.tensorboard_enabled": ("tensorboard", settings.tensorboard, "uv sync"),
         "logger.wandb_enabled": ("wandb", settings.wandb, "uv sync"),
@@ -54,7 +60,7 @@ def check_backends(settings: BackendSettings) -> None:
     }
     for switch, (module, enabled, remedy) in wanted.items():
         if enabled and importlib.util.find_spec(module) is None:
-            raise ModuleNotFoundError(f"{switch} is true but the package {module} is not installed: run `{remedy}`")
+            raise TrackerError(f"{switch} is true but the package {module} is not installed: run `{remedy}`")
 
 
 def make_backends(settings: BackendSettings, run_dir: Path, resume_step: int | None) -> list[Backend]:
@@ -97,7 +103,13 @@ class WandbBackend:
 
     def __init__(self, settings: WandbSettings, run_dir: Path) -> None:
         wandb = importlib.import_module("wandb")
-        self._run = wandb.init(project=settings.project, name=settings.name, dir=str(run_dir))
+        try:
+            self._run = wandb.init(project=settings.project, name=settings.name, dir=str(run_dir))
+        except wandb.errors.Error as error:
+            raise TrackerError(
+                f"logger.wandb_enabled is true but Weights & Biases refuses to begin: {first_line(error)}; set "
+                "WANDB_API_KEY, or WANDB_MODE=offline"
+            ) from error
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         self._run.config.update(dict(config))
@@ -119,9 +131,15 @@ class MlflowBackend:
             # MLflow would have a database instead of files, but its slim package comes without the means to make one
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             uri = (run_dir / "mlruns").resolve().as_uri()
-        self._mlflow.set_tracking_uri(uri)
-        self._mlflow.set_experiment(settings.experiment_name)
-        self._mlflow.start_run(run_name=settings.run_name)
+        try:
+            self._mlflow.set_tracking_uri(uri)
+            self._mlflow.set_experiment(settings.experiment_name)
+            self._mlflow.start_run(run_name=settings.run_name)
+        except self._mlflow.exceptions.MlflowException as error:
+            raise TrackerError(
+                f"logger.mlflow_enabled is true but MLflow at {uri} refuses to begin: {first_line(error)}; check "
+                "logger.mlflow.tracking_uri"
+            ) from error
 
     def log_config(self, config: Mapping[str, Any]) -> None:
         # MLflow refuses parameters longer than 6,000 characters

@@ -7,6 +7,8 @@ import sys
 from rich.console import Console
 from rich.logging import RichHandler
 
+from nemo_rl.errors import UserError
+
 LEVEL_VARIABLE = "NEMO_RL_LOG_LEVEL"
 _PLAIN_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -16,7 +18,7 @@ def log_level() -> str:
     """The level that NEMO_RL_LOG_LEVEL names (INFO if unset)."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
     if level not in _LEVELS:
-        raise ValueError(f"{LEVEL_VARIABLE}={level} is not a log level: choose one of {', '.join(_LEVELS)}")
+        raise UserError(f"{LEVEL_VARIABLE}={level} is not a log level: choose one of {', '.join(_LEVELS)}")
     return level
 
 

@@ -2,9 +2,10 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from nemo_rl.data.errors import DataError
@@ -58,17 +59,34 @@ def merged_matrix(weight: torch.Tensor, update: Update, name: str) -> torch.Tens
     return (weight.float() + scale * (b.float() @ a.float())).to(weight.dtype)
 
 
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """What a PEFT folder says of its adapter: at least the rank and alpha."""
+    file = folder / ADAPTER_CONFIG
+    if not file.is_file():
+        raise DataError(f"adapter folder {folder} has no {ADAPTER_CONFIG}")
+    try:
+        config = read_json(file)
+    except ValueError as error:
+        raise DataError(f"{file} is not readable as a JSON object: {error}") from error
+    for key in ("r", "lora_alpha"):
+        if not isinstance(config.get(key), int | float) or config[key] <= 0:
+            raise DataError(f"{file} must have a positive number {key}, found {config.get(key)!r}")
+    return config
+
+
 def read_adapter(folder: Path) -> dict[str, Update]:
     """The updates of a PEFT folder by the name of the weight that each one changes."""
-    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-        if not (folder / name).is_file():
-            raise DataError(f"adapter folder {folder} has no {name}")
-    config = read_json(folder / ADAPTER_CONFIG)
+    config = read_adapter_config(folder)
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise DataError(f"adapter folder {folder} has no {ADAPTER_WEIGHTS}")
     if used := [key for key in _UNSUPPORTED if config.get(key)]:
         raise DataError(f"adapter {folder} uses {used[0]}={config[used[0]]!r}, which is not plain LoRA")
     if (change := base_changes(config)) is not None:
         raise DataError(f"adapter {folder} sets {change}, which is no LoRA of the base model as it is")
-    scale, tensors = config["lora_alpha"] / config["r"], load_file(folder / ADAPTER_WEIGHTS)
+    try:
+        scale, tensors = config["lora_alpha"] / config["r"], load_file(folder / ADAPTER_WEIGHTS)
+    except SafetensorError as error:
+        raise DataError(f"{folder / ADAPTER_WEIGHTS} is not whole: {error}") from error
     updates = {}
     for name, a in tensors.items():
         if not name.endswith(".lora_A.weight"):

@@ -34,7 +34,8 @@ class EvalConfig(Section):
     save_path: str = Field(
         "results/eval",
         min_length=1,
-        description="Folder for samples.jsonl, metrics.json and the resolved configuration.",
+        description="Folder for samples.jsonl, metrics.json and the resolved configuration; one that holds results is "
+        "refused.",
     )
 
 

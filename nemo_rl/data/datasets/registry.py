@@ -36,7 +36,7 @@ def load_records(settings: DatasetSettings) -> list[Record]:
     """The problems of a dataset, the first `size` of them if that is given; at least one."""
     records = list(itertools.islice(_source(settings), settings.size))
     if not records:
-        raise DataError(f"dataset {settings.dataset_name!r} has no rows")
+        raise DataError(f"{settings} has no rows")
     return records
 
 
@@ -45,10 +45,12 @@ def load_splits(settings: DatasetSettings) -> tuple[list[Record], list[Record]]:
     records = load_records(settings)
     size = settings.split_validation_size
     if size < 0:
-        raise DataError(f"data.split_validation_size must not be negative, got {size}")
+        raise DataError(f"{settings.key}.split_validation_size must not be negative, got {size}")
     count = round(size * len(records)) if size < 1 else int(size)
     if size > 0 and not 0 < count < len(records):
-        raise DataError(f"data.split_validation_size={size} takes {count} of the {len(records)} rows of the dataset")
+        raise DataError(
+            f"{settings.key}.split_validation_size={size} takes {count} of the {len(records)} rows of the dataset"
+        )
     held_out = set(random.Random(settings.seed).sample(range(len(records)), count))
     train = [record for index, record in enumerate(records) if index not in held_out]
     return train, [records[index] for index in sorted(held_out)]
@@ -64,11 +66,13 @@ def _source(settings: DatasetSettings) -> Iterator[Record]:
         return _SOURCES[name](settings)
     if name == "ResponseDataset":
         if settings.data_path is None:
-            raise DataError("dataset ResponseDataset needs data.data_path, the path of its file")
-        return table_records(settings, read_local(settings.data_path, settings.split), settings.data_path.stem)
+            raise DataError(f"dataset ResponseDataset needs {settings.key}.data_path, the path of its file")
+        return table_records(
+            settings, read_local(settings, settings.data_path, settings.split), settings.data_path.stem
+        )
     if looks_like_file(name):
-        return table_records(settings, read_local(Path(name), settings.split), Path(name).stem)
+        return table_records(settings, read_local(settings, Path(name), settings.split), Path(name).stem)
     if name.count("/") == 1:
-        return table_records(settings, read_hub(name, settings.subset, settings.split), name)
+        return table_records(settings, read_hub(settings, name, settings.subset, settings.split), name)
     known = [*_SOURCES, "ResponseDataset"]
-    raise DataError(f"unknown dataset {name!r}{did_you_mean(name, known)}")
+    raise DataError(f"{settings.key}.dataset_name={name} is not a dataset{did_you_mean(name, known)}")

@@ -50,9 +50,9 @@ def format_records(name: str, settings: DatasetSettings) -> Iterator[Record]:
     table = FORMATS[name]
     split = settings.split or table.split
     if settings.data_path is not None:
-        rows = read_local(settings.data_path, split)
+        rows = read_local(settings, settings.data_path, split)
     else:
-        rows = read_hub(table.hub_id, settings.subset or table.subset, split)
+        rows = read_hub(settings, table.hub_id, settings.subset or table.subset, split)
     yield from _records(rows, f"{name}-{split}", table, settings)
 
 
@@ -68,7 +68,7 @@ def plain_table(source: str) -> TableFormat:
 
 def _records(rows: Iterator[Row], source: str, table: TableFormat, settings: DatasetSettings) -> Iterator[Record]:
     for index, row in enumerate(rows):
-        problem = column(row, settings.input_key or table.input_key, "data.input_key", source)
-        truth = str(column(row, settings.output_key or table.output_key, "data.output_key", source))
+        problem = column(row, settings.input_key or table.input_key, settings, "input_key")
+        truth = str(column(row, settings.output_key or table.output_key, settings, "output_key"))
         metadata = {"ground_truth": table.ground_truth(truth)}
         yield Record(f"{source}:{index}", str(problem), metadata, settings.env_name or "math")

@@ -53,7 +53,7 @@ def test_environment_of_a_dataset_is_its_own_key_else_the_default(
     overrides: list[str], environment: str | None
 ) -> None:
     config = load_config(CONFIG, overrides)
-    assert dataset_settings(config, config.data.train, "train", 0.0).env_name == environment
+    assert dataset_settings(config, "data.train", config.data.train, "train", 0.0).env_name == environment
 
 
 def test_a_prompt_leaves_room_for_one_token() -> None:

@@ -32,12 +32,13 @@ def write_checkpoint(place: Place, model: str, overrides: Sequence[str], batch: 
 def convert(place: Place, name: str, source: str, output: str, model: str, overrides: Sequence[str] = ()) -> Any:
     """Run a function of nemo_rl.policy.conversion; its report as a dict, or the error's text."""
     from nemo_rl.config.loader import load_config
+    from nemo_rl.errors import UserError
     from nemo_rl.policy import conversion
 
     extra = [load_config(CONFIG, [*BASICS, *overrides])] if name == "peft_to_checkpoint" else []
     try:
         return asdict(getattr(conversion, name)(Path(source), Path(output), model, *extra))
-    except (conversion.ConversionError, FileExistsError, ValueError) as error:
+    except (conversion.ConversionError, UserError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 
 

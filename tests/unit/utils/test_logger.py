@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from nemo_rl.utils.logger import RunLogger, read_history
-from nemo_rl.utils.logger_backends import BackendSettings, MlflowSettings, WandbSettings, check_backends
+from nemo_rl.utils.logger_backends import BackendSettings, MlflowSettings, TrackerError, WandbSettings, check_backends
 from nemo_rl.utils.run_dir import RunOrigin, get_run_dir
 
 CONFIG = {"grpo": {"max_num_steps": 3}, "paths": ["a", "b"]}
@@ -144,9 +144,9 @@ def test_wandb_works_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is not None, reason="mlflow is installed")
 def test_a_tracker_that_is_not_installed_is_named_with_its_remedy(tmp_path: Path) -> None:
     settings = BackendSettings(mlflow=MlflowSettings("experiment", "run"))
-    with pytest.raises(ModuleNotFoundError, match=r"logger\.mlflow_enabled .* `uv sync --extra mlflow`"):
+    with pytest.raises(TrackerError, match=r"logger\.mlflow_enabled .* `uv sync --extra mlflow`"):
         check_backends(settings)
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(TrackerError):
         RunLogger(tmp_path, CONFIG, settings)
     assert not (tmp_path / "metrics.jsonl").exists()
 

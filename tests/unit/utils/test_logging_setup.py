@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from nemo_rl.errors import UserError
 from nemo_rl.utils.logging_setup import log_level, setup_driver_logging, setup_worker_logging
 
 
@@ -23,7 +24,7 @@ def test_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("NEMO_RL_LOG_LEVEL", "debug")
     assert log_level() == "DEBUG"
     monkeypatch.setenv("NEMO_RL_LOG_LEVEL", "loud")
-    with pytest.raises(ValueError, match="NEMO_RL_LOG_LEVEL=LOUD is not a log level"):
+    with pytest.raises(UserError, match="NEMO_RL_LOG_LEVEL=LOUD is not a log level"):
         log_level()
 
 
