@@ -102,7 +102,10 @@ def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
     if config.eval.checkpoint is None:
         return config
     checkpoint = Path(config.eval.checkpoint)
-    verify(checkpoint)
+    try:
+        verify(checkpoint)
+    except CheckpointError as error:
+        raise CheckpointError(f"eval.checkpoint: {error}; name a step_N folder of a run") from error
     run = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))
     saved = run["policy"]
     tree = config.model_dump(mode="json")

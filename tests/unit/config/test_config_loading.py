@@ -56,11 +56,22 @@ def test_circle_of_parents_is_an_error(tmp_path: Path) -> None:
         ("- 1", "must be a mapping of keys, found a list"),
         ("grpo: {seed: 1", "not readable as YAML"),
         ("grpo: {seed: 1}\ngrpo: {seed: 2}", "duplicate key grpo"),
+        (
+            "grpo.seed: 3",
+            r"`grpo.seed` is a dotted key; in a file write it nested: grpo: {seed: ...} \(set in .*run.yaml",
+        ),
+        ("policy: {megatron_cfg: {optimizer.lr: 3}}", r"nested: policy: {megatron_cfg: {optimizer: {lr: ...}}}"),
+        ("a.b: 1\na.c: 2\na.d: 3", r"`a.b` is a dotted key.*\(and 2 more\)"),
     ],
 )
 def test_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(write(tmp_path, run=text))
+
+
+def test_dots_in_the_names_of_a_free_mapping_are_left_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, run="policy: {hf_config_overrides: {a.b: 1}}")
+    assert load_config(path).policy.hf_config_overrides == {"a.b": 1}
 
 
 def test_mappings_merge_lists_replace_and_override_mark_replaces_a_mapping(tmp_path: Path) -> None:

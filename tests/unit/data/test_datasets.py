@@ -42,6 +42,12 @@ def test_local_file_with_key_mapping(tmp_path, extension):
     assert by_name[1].row_id == "mine:1" and by_name[1].metadata["ground_truth"] == "3,001"
 
 
+def test_brackets_in_a_path_are_no_pattern(tmp_path):
+    (tmp_path / "run[1]*").mkdir()
+    path = write_rows(tmp_path / "run[1]*" / "a[b].jsonl", ROWS)
+    assert len(load_records(DatasetSettings(str(path), input_key="q", output_key="a"))) == 2
+
+
 def test_size_limits_the_rows_of_a_file(tmp_path):
     path = write_rows(tmp_path / "mine.jsonl", ROWS)
     assert len(load_records(DatasetSettings(str(path), input_key="q", output_key="a", size=1))) == 1
@@ -156,6 +162,12 @@ def test_registered_dataset_is_found():
         (DatasetSettings("reasoning_gym:chain_sum", task_params={"min_terms": 9}), "max_terms must be >= min_terms"),
         (DatasetSettings("tiny_max", size=6000), "has 5040 different problems"),
         (DatasetSettings("guess_number", task_params={"low": 3, "high": 3}), "needs low < high"),
+        (
+            DatasetSettings("guess_number", task_params={"high": "x"}),
+            "task_params.high must be a whole number, found 'x'",
+        ),
+        (DatasetSettings("reasoning_gym:chain_sum", task_params={"min_terms": "2"}), r"task_params \(min_terms='2'\)"),
+        (DatasetSettings("gsm9k", key="data.validation"), "data.validation.dataset_name=gsm9k is not a dataset"),
         (DatasetSettings("tiny_max", size=10, split_validation_size=10), "takes 10 of the 10 rows"),
         (DatasetSettings("tiny_max", split_validation_size=-1), "must not be negative"),
     ],
@@ -171,9 +183,19 @@ def test_wrong_settings_are_one_sentence(settings, message):
     [
         ("a.jsonl", "", "is empty"),
         ("a.jsonl", "\n", "has no rows"),
-        ("a.jsonl", '{"q": 1\n', "cannot be read as json"),
+        ("a.jsonl", '{"q": 1\n', "cannot be read as json: line 1 is not JSON"),
+        (
+            "a.jsonl",
+            '{"q": "x", "a": "y"}\n\n{"q": "x", "a": "y"}\n{"q": \n',
+            r"a.jsonl cannot be read .* line 4 is not",
+        ),
+        ("a.jsonl", '{"q": "x", "a": "y"}\n[1]\n', "line 2 is a list where an object is expected"),
         ("a.parquet", "garbage", "cannot be read as parquet"),
-        ("a.jsonl", '{"question": "x", "a": "y"}\n', r"^data.train \(.*a.jsonl\) has no column 'q' \(setting data.train.input_key\)"),
+        (
+            "a.jsonl",
+            '{"question": "x", "a": "y"}\n',
+            r"^data.train \(.*a.jsonl\) has no column 'q' \(setting data.train.input_key\)",
+        ),
         ("a.jsonl", '{"q": "x", "aa": "y"}\n', "did you mean 'aa'"),
         ("a.jsonl", '{"q": "x", "a": null}\n', "row whose column 'a' .* is empty"),
     ],

@@ -20,7 +20,8 @@ def test_good_folder_passes(model_folder):
 
 def test_given_template_replaces_the_own(model_folder, tmp_path):
     messages = [{"role": "user", "content": "hi"}]
-    (tmp_path / "mine.jinja").write_text("[{{ messages[0]['content'] }}]")
+    for name in ("mine.jinja", "mine.txt"):
+        (tmp_path / name).write_text("[{{ messages[0]['content'] }}]")
 
     def rendered(template):
         return load_tokenizer(model_folder, template).apply_chat_template(messages, tokenize=False)
@@ -28,7 +29,7 @@ def test_given_template_replaces_the_own(model_folder, tmp_path):
     assert rendered("default") == rendered(None) == "<|user|>hi<|end|>"
     assert rendered("passthrough") == "hi"
     assert rendered("<{{ messages[0]['content'] }}>") == "<hi>"
-    assert rendered(str(tmp_path / "mine.jinja")) == "[hi]"
+    assert rendered(str(tmp_path / "mine.jinja")) == rendered(str(tmp_path / "mine.txt")) == "[hi]"
 
 
 def test_padding_token_falls_back_to_the_end_token(model_folder):
@@ -41,6 +42,31 @@ def test_missing_template_says_how_to_give_one(model_folder):
     with pytest.raises(DataError, match=r"no chat template.*policy\.tokenizer\.chat_template"):
         load_tokenizer(model_folder)
     assert load_tokenizer(model_folder, "passthrough").chat_template
+
+
+def test_text_that_is_no_template_is_refused(model_folder, tmp_path):
+    with pytest.raises(DataError, match=r"chat template file mine\.txt does not exist, and as text it is no template"):
+        load_tokenizer(model_folder, "mine.txt")
+    (tmp_path / "empty.jinja").write_text("hello")
+    with pytest.raises(DataError, match=r"empty\.jinja holds no template"):
+        load_tokenizer(model_folder, str(tmp_path / "empty.jinja"))
+
+
+@pytest.mark.parametrize(("file", "content", "message"), [
+    ("config.json", b"[1]", "config.json holds a list where a JSON object is expected"),
+    ("config.json", b'{"model_type": "qwen3", "num_hidden_layers": "x"}', "expected int, got str"),
+    ("tokenizer_config.json", b"{", "tokenizer_config.json is not valid JSON"),
+    ("tokenizer.json", b"{\xff", "tokenizer.json is not valid JSON"),
+])  # fmt: skip
+def test_broken_file_of_a_model_is_named(model_folder, file, content, message):
+    (model_folder / file).write_bytes(content)
+
+    def load_all():
+        validate_model_folder(model_folder, load_tokenizer(model_folder))
+
+    with pytest.raises(DataError, match=message) as caught:
+        load_all()
+    assert "\n" not in str(caught.value)
 
 
 def test_missing_parts_are_one_sentence(model_folder, tmp_path):
