@@ -9,4 +9,4 @@ class UserError(Exception):
 def first_line(error: Exception) -> str:
     """The part of a foreign error's text that fits into a sentence; its type where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rstrip(".") if lines else type(error).__name__

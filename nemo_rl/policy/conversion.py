@@ -9,6 +9,7 @@ import torch
 from nemo_rl.algorithms.checkpoints import compatibility
 from nemo_rl.algorithms.run import RunState
 from nemo_rl.errors import UserError
+from nemo_rl.policy.adapter_folder import check_adapter_folder
 from nemo_rl.policy.megatron.worker import MegatronPolicyWorker
 from nemo_rl.policy.single import (
     TrainingConfig,
@@ -66,6 +67,8 @@ def peft_to_checkpoint(
     only where a run stopped.
     """
     _must_be_new(output)
+    peft = config.policy.megatron_cfg.peft
+    check_adapter_folder(adapter, peft.dim, peft.alpha)
     manager = CheckpointManager(output, None, True, None)
     with single_rank(config, model, adapter) as worker:
         worker.save(str(manager.begin(0) / "policy"))
