@@ -18,7 +18,8 @@ from nemo_rl.distributed.environments import Accelerator, resolve_accelerator, w
 from nemo_rl.distributed.placement import WorkerEnvironment
 from nemo_rl.distributed.workers import Workers, start_workers
 from nemo_rl.environments.interfaces import Environment
-from nemo_rl.environments.registry import make_environment
+from nemo_rl.environments.registry import EnvironmentConfigError, make_environment
+from nemo_rl.errors import first_line
 from nemo_rl.utils.checkpoint import CheckpointManager
 from nemo_rl.utils.logger import RunLogger
 from nemo_rl.utils.timer import Timer
@@ -101,9 +102,19 @@ def assemble(
 def open_environments(config: EngineConfig, data: RunData) -> Iterator[dict[str, Environment]]:
     """The environments that the data names, each with its grader processes."""
     names = {prompt.env_name for prompt in [*data.train, *data.validation]}
-    environments = {name: make_environment(name, environment_settings(config, name)) for name in sorted(names)}
+    environments = {name: _environment(config, name) for name in sorted(names)}
     try:
         yield environments
     finally:
         for environment in environments.values():
             environment.close()
+
+
+def _environment(config: EngineConfig, name: str) -> Environment:
+    settings = environment_settings(config, name)
+    try:
+        return make_environment(name, settings)
+    except (ImportError, SyntaxError) as error:  # of the user's own module; what else it raises is for its author
+        raise EnvironmentConfigError(
+            f"env.{name}.entry_point={settings.entry_point} cannot be imported: {first_line(error)}"
+        ) from error

@@ -70,5 +70,8 @@ def _records(rows: Iterator[Row], source: str, table: TableFormat, settings: Dat
     for index, row in enumerate(rows):
         problem = column(row, settings.input_key or table.input_key, settings, "input_key")
         truth = str(column(row, settings.output_key or table.output_key, settings, "output_key"))
-        metadata = {"ground_truth": table.ground_truth(truth)}
+        try:
+            metadata = {"ground_truth": table.ground_truth(truth)}
+        except DataError as error:
+            raise DataError(f"{settings}, row {index}: {error}") from error
         yield Record(f"{source}:{index}", str(problem), metadata, settings.env_name or "math")

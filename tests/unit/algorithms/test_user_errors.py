@@ -100,6 +100,10 @@ CASES: list[tuple[str, str, tuple[str, ...], str]] = [
      "env.t: .*nofile.py.* does not exist"),
     ("no such reward module", "grpo", ("+env.t.entry_point='nomod:f'", "data.train.env_name=t"), "there is no module"),
     ("no such reward function", "eval", ("+env.t.entry_point='reward.py:nope'", "data.env_name=t"), "no 'nope'"),
+    ("reward file with a typo", "grpo", ("+env.t.entry_point='typo.py:f'", "data.train.env_name=t"),
+     "env.t.entry_point=typo.py:f cannot be imported: .*typo.py, line 1"),
+    ("reward file that imports what is not there", "eval", ("+env.t.entry_point='needs.py:f'", "data.env_name=t"),
+     "env.t.entry_point=needs.py:f cannot be imported: No module named 'nomod'"),
     ("rollouts that are not there", "grpo", ("debug.train_from_rollouts=nope",), "train_from_rollouts=nope holds"),
     ("adapter that is not there", "eval", ("eval.adapter_path=nope",), "eval.adapter_path: .*nope has no adapter_conf"),
     ("native adapter", "eval", ("eval.adapter_path=nope", "eval.adapter=native"), "eval.adapter_path: .*nope has no"),
@@ -120,6 +124,8 @@ def test_error_of_the_user_is_one_sentence_and_leaves_nothing(
     (tmp_path / "file").touch()
     (tmp_path / "latin1").write_bytes(b"\xe9t\xe9 {}")
     (tmp_path / "reward.py").write_text("def right(response, metadata):\n    return 1.0\n")
+    (tmp_path / "typo.py").write_text("def f(:\n")
+    (tmp_path / "needs.py").write_text("import nomod\n")
     (tmp_path / "a[b].jsonl").write_text(json.dumps({"messages": [{"role": "assistant", "content": "hi"}]}) + "\n")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "metrics.json").write_text("{}")

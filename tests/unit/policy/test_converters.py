@@ -14,7 +14,7 @@ CONFIG = ROOT / "examples" / "configs" / "grpo_tiny_cpu.yaml"
     ("checkpoint_to_hf", "nowhere", [], "nowhere is not a directory"),
     ("checkpoint_to_peft", "unfinished", [], "is not a checkpoint of nemo_rl, or was never finished"),
     ("peft_to_checkpoint", "nowhere", ["--config", str(CONFIG)], "nowhere is not a PEFT adapter"),
-    ("peft_to_checkpoint", "nowhere", ["--config", "nothing.yaml"], "nothing.yaml: there is no such configuration file"),
+    ("peft_to_checkpoint", "nowhere", ["--config", "nothing.yaml"], "there is no such configuration file"),
 ])  # fmt: skip
 def test_wrong_input_is_one_sentence(
     tmp_path: Path, script: str, source: str, options: list[str], message: str
