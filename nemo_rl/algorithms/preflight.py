@@ -1,6 +1,7 @@
 """What can be known to be wrong before anything is made or started."""
 
 from pathlib import Path
+from typing import Any
 
 from nemo_rl.algorithms.checkpoints import compatibility
 from nemo_rl.algorithms.folders import check_folder
@@ -8,6 +9,7 @@ from nemo_rl.algorithms.settings import backend_settings
 from nemo_rl.config.errors import ConfigError
 from nemo_rl.config.schema import EvalMasterConfig, TrainingConfig
 from nemo_rl.data.errors import DataError
+from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.cluster import cluster_address
 from nemo_rl.utils.checkpoint_files import CheckpointError, check_compatible, load_info
 from nemo_rl.utils.logger_backends import check_backends
@@ -26,13 +28,22 @@ def check_places(config: TrainingConfig) -> None:
     cluster_address(config.cluster)
 
 
-def check_resume(config: TrainingConfig, checkpoint: Path | None) -> None:
-    """CheckpointError unless the checkpoint to go on from has the settings of this run."""
+def check_resume(config: TrainingConfig, checkpoint: Path | None, loader: PromptLoader[Any] | None) -> None:
+    """CheckpointError unless the checkpoint to go on from has the settings of this run, and the data of `loader`."""
     if checkpoint is None:
         return
+    info = load_info(checkpoint)
+    if info["data"] is None:
+        raise CheckpointError(
+            f"{checkpoint} was converted from an adapter and is no point of a run; to train from the adapter set "
+            "checkpointing.adapter_path, and another checkpointing.checkpoint_dir"
+        )
+    position = info["data"].get("loader", info["data"])  # saved rollouts have no loader's
     try:
-        check_compatible(load_info(checkpoint), compatibility(config))
-    except CheckpointError as error:
+        check_compatible(info, compatibility(config))
+        if loader is not None and "cursor" in position:
+            loader.check_state(position)
+    except (CheckpointError, DataError) as error:
         raise CheckpointError(f"{checkpoint}: {error}") from error
 
 

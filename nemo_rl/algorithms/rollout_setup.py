@@ -12,6 +12,7 @@ from nemo_rl.algorithms.data_setup import RunData
 from nemo_rl.algorithms.run import Publisher, RolloutSource
 from nemo_rl.algorithms.settings import environment_settings, rollout_settings
 from nemo_rl.config.schema import MasterConfig
+from nemo_rl.data.interfaces import Prompt
 from nemo_rl.data.loader import PromptLoader
 from nemo_rl.distributed.calls import gather, watched
 from nemo_rl.distributed.engines import most_requests
@@ -56,7 +57,7 @@ def connect_rollouts(
     if generation is None:
         saved = SavedRollouts(Path(config.debug.train_from_rollouts or ""))
         return RolloutParts(saved, NoPublisher(), None, min(grpo.max_num_steps, len(saved.files)))
-    loader = PromptLoader(data.train, grpo.num_prompts_per_step, config.data.shuffle, grpo.seed)
+    loader = prompt_loader(config, data)
     steps = min(grpo.max_num_steps, grpo.max_num_epochs * loader.steps_per_epoch)
     publisher = make_publisher(config, workers, generation, accelerator)
     if not grpo.async_grpo.enabled:
@@ -72,6 +73,11 @@ def connect_rollouts(
     runner = RolloutRunner(generate_while_paused(generation, collection, timer), environments, data.tokenizer)
     rollouts = AsyncRollouts(collection, timer, grpo.async_grpo.starvation_deadline_s, collecting.recover)
     return RolloutParts(rollouts, collecting, runner, steps)
+
+
+def prompt_loader(config: MasterConfig, data: RunData) -> PromptLoader[Prompt]:
+    """The training prompts in their order, from the beginning."""
+    return PromptLoader(data.train, config.grpo.num_prompts_per_step, config.data.shuffle, config.grpo.seed)
 
 
 def make_publisher(

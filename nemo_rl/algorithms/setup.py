@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from nemo_rl.algorithms.checkpoints import latest_checkpoint, open_checkpoints, restore
 from nemo_rl.algorithms.data_setup import RunData, check_heads, load_data
 from nemo_rl.algorithms.preflight import check_places, check_resume
-from nemo_rl.algorithms.rollout_setup import connect_rollouts
+from nemo_rl.algorithms.rollout_setup import connect_rollouts, prompt_loader
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.run_parts import common_parts, open_logger
 from nemo_rl.algorithms.settings import environment_settings, make_loss
@@ -44,7 +44,7 @@ def grpo_run(
             environments = stack.enter_context(open_environments(config, data))
         checkpoints = open_checkpoints(config)
         resumed = latest_checkpoint(config, checkpoints)
-        check_resume(config, resumed)
+        check_resume(config, resumed, prompt_loader(config, data) if data.train else None)
         python = worker_environment(config.cluster, accelerator)
         logger_ = stack.enter_context(open_logger(config, checkpoints, resumed))
         layout, engines = ParallelLayout.from_config(config), GenerationLayout.from_config(config)

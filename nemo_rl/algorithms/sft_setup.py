@@ -26,12 +26,12 @@ def sft_run(config: SFTMasterConfig) -> Iterator[SFTRun]:
     accelerator = resolve_accelerator(config.cluster)
     data = load_sft_data(config)
     logger.info("%d training and %d validation conversations", len(data.train), len(data.validation))
-    checkpoints = open_checkpoints(config)
-    resumed = latest_checkpoint(config, checkpoints)
-    check_resume(config, resumed)
-    python = worker_environment(config.cluster, accelerator)
     sft, devices = config.sft, config.policy_devices
     examples = PromptLoader(data.train, config.policy.train_global_batch_size, config.data.shuffle, sft.seed)
+    checkpoints = open_checkpoints(config)
+    resumed = latest_checkpoint(config, checkpoints)
+    check_resume(config, resumed, examples)
+    python = worker_environment(config.cluster, accelerator)
     total = min(sft.max_num_steps, sft.max_num_epochs * examples.steps_per_epoch)
     with ExitStack() as stack:
         run_logger = stack.enter_context(open_logger(config, checkpoints, resumed))

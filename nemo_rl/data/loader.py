@@ -57,12 +57,16 @@ class PromptLoader[Item]:
             "num_prompts": len(self.prompts),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues where `state` was taken; refuses the state of another dataset or order."""
+    def check_state(self, state: dict[str, Any]) -> None:
+        """DataError unless `state` was taken with the same dataset in the same order."""
         here = self.state_dict()
         for key in ("seed", "shuffle", "num_prompts"):
             if state[key] != here[key]:
                 raise DataError(f"the checkpoint's dataloader had {key}={state[key]}, this run has {key}={here[key]}")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state` was taken; refuses the state of another dataset or order."""
+        self.check_state(state)
         self.epoch, self._cursor = state["epoch"], state["cursor"]
         self._order = self._order_of(self.epoch)
 

@@ -157,21 +157,40 @@ def test_tracker_without_a_key_leaves_no_run_directory(
     assert not any((tmp_path / "logs").iterdir())
 
 
-@pytest.mark.parametrize("change", [
-    "policy.megatron_cfg.peft.dim=2", "policy.megatron_cfg.optimizer.lr=0.5", "policy.precision=bfloat16",
-])  # fmt: skip
-@pytest.mark.parametrize("kind", ["grpo", "sft"])
-def test_resume_with_other_settings_is_refused(
-    kind: str, change: str, start: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+CHANGES = [
+    ("policy.megatron_cfg.peft.dim=2", "does not fit this run: .*peft.dim was .* and is now 2"),
+    ("policy.megatron_cfg.optimizer.lr=0.5", "does not fit this run: .*optimizer.lr was .* and is now 0.5"),
+    ("policy.precision=bfloat16", "does not fit this run: policy.precision was 'float32' and is now 'bfloat16'"),
+    ("data.shuffle=true", "the checkpoint's dataloader had seed=7, this run has seed="),
+]
+
+
+def save(folder: Path, kind: str, model: Path, *, from_run: bool = True) -> None:
+    """A checkpoint of step 3 with a seed of its own, as a run or a converter writes it."""
     file, root, _, _ = SEAMS[kind]
     config = load_config(CONFIGS / file, [*CPU, f"policy.model_name={model}"], root)
-    manager = CheckpointManager(tmp_path / "checkpoints", None, True, None)
+    loader = {"cursor": 0, "epoch": 0, "seed": 7, "shuffle": True, "num_prompts": 960}
+    position = {"loader": loader} if kind == "grpo" else loader
+    info = {"metrics": {}, "compatibility": compatibility(config), "data": position if from_run else None}
+    manager = CheckpointManager(folder, None, True, None)
     (manager.begin(3) / "policy").mkdir()
-    info = {"metrics": {}, "compatibility": compatibility(config), "state": {"step": 3}, "run_dir": str(tmp_path)}
     manager.finalize(3, info, config.model_dump(mode="json"))
-    del manager
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+@pytest.mark.parametrize("kind", ["grpo", "sft"])
+def test_resume_with_other_settings_is_refused(
+    kind: str, change: str, message: str, start: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "checkpoints", kind, model)
     assert start(kind, "checkpointing.enabled=true", change) == 2
-    key = change.partition("=")[0]
-    assert re.search(rf"step_3: .* does not fit this run: .*{key} was .* and is now", capsys.readouterr().err)
+    assert re.search(f"step_3: .*{message}", capsys.readouterr().err)
     assert not (tmp_path / "logs").exists()
+
+
+def test_resume_from_a_converted_adapter_is_refused(
+    start: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "checkpoints", "grpo", model, from_run=False)
+    assert start("grpo", "checkpointing.enabled=true") == 2
+    assert re.search("step_3 was converted from an adapter .* checkpointing.adapter_path", capsys.readouterr().err)
