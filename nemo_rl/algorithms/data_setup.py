@@ -79,9 +79,8 @@ def overridden_config(policy: TrainedPolicyConfig, model_path: str) -> Any:
         )
     except (StrictDataclassError, TypeError, ValueError) as error:  # the folder itself was found sound
         problem = " ".join(str(error).split())
-        raise DataError(
-            f"policy.hf_config_overrides={policy.hf_config_overrides} does not fit the model {policy.model_name}: {problem}"
-        ) from error
+        found = f"policy.hf_config_overrides={policy.hf_config_overrides}"
+        raise DataError(f"{found} does not fit the model {policy.model_name}: {problem}") from error
     for key, value in policy.hf_config_overrides.items():
         if key in dropped:
             hint = "; the base of rotary positions is in rope_parameters" if key == "rope_theta" else ""

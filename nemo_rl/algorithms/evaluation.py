@@ -98,7 +98,8 @@ def save(config: EvalMasterConfig, groups: Sequence[RolloutGroup], metrics: dict
 
 
 def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
-    """What the saved tensors mean is taken from the checkpoint's own configuration: model, precision, adapters."""
+    """What the saved tensors mean is taken from the checkpoint's own configuration: model, precision, adapters, and how
+    its prompts were written. A model, a base or a template that is named for the evaluation is another place of it."""
     if config.eval.checkpoint is None:
         return config
     checkpoint = Path(config.eval.checkpoint)
@@ -109,11 +110,18 @@ def with_checkpoint_settings(config: EvalMasterConfig) -> EvalMasterConfig:
     run = yaml.safe_load((checkpoint / CONFIG_FILE).read_text(encoding="utf-8"))
     saved = run["policy"]
     tree = config.model_dump(mode="json")
-    tree["eval"]["pretrained_checkpoint"] = run["checkpointing"].get("pretrained_checkpoint")
+    if config.eval.pretrained_checkpoint is None:
+        tree["eval"]["pretrained_checkpoint"] = run["checkpointing"].get("pretrained_checkpoint")
     policy = tree["policy"]
-    if policy["tokenizer"]["name"] == policy["model_name"]:
+    moved = config.policy.model_name != type(config.policy).model_fields["model_name"].default
+    if policy["tokenizer"]["name"] == policy["model_name"] and not (
+        moved and saved["tokenizer"]["name"] == saved["model_name"]
+    ):
         policy["tokenizer"]["name"] = saved["tokenizer"]["name"]
-    for key in ("model_name", "precision", "hf_config_overrides", "trust_remote_code"):
+    for key in ("chat_template", "chat_template_kwargs"):
+        if policy["tokenizer"][key] is None:
+            policy["tokenizer"][key] = saved["tokenizer"][key]
+    for key in ("precision", "hf_config_overrides", "trust_remote_code", *(() if moved else ("model_name",))):
         policy[key] = saved[key]
     policy["megatron_cfg"]["pipeline_dtype"] = policy["generation"]["vllm_cfg"]["precision"] = saved["precision"]
     policy["megatron_cfg"]["peft"] = saved["megatron_cfg"]["peft"]

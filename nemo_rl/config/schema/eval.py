@@ -14,8 +14,8 @@ class EvalConfig(Section):
     )
     pretrained_checkpoint: str | None = Field(
         None,
-        description="Megatron checkpoint of the base that `checkpoint` was trained from; taken from the run's own "
-        "configuration.",
+        description="Megatron checkpoint of the base that `checkpoint` was trained from; null is the one that the "
+        "run named.",
     )
     adapter_path: str | None = Field(None, description="Folder of a PEFT adapter for `policy.model_name`.")
     adapter: Literal["merged", "native"] = Field(

@@ -64,14 +64,26 @@ def config(folder: Path, model: Path, *overrides: str) -> EvalMasterConfig:
 def test_checkpoint_is_evaluated_on_the_base_that_it_was_trained_from(tmp_path: Path) -> None:
     run = load_config(
         ROOT / "examples/configs/grpo_tiny_cpu.yaml",
-        ["checkpointing.pretrained_checkpoint=somewhere", "policy.megatron_cfg.peft.dim=4"],
+        [
+            "checkpointing.pretrained_checkpoint=somewhere",
+            "policy.megatron_cfg.peft.dim=4",
+            "policy.tokenizer.chat_template_kwargs={enable_thinking: false}",
+        ],
     )
     (tmp_path / "config.yaml").write_text(resolved_yaml(run))
     write_manifest(tmp_path, 0)
-    found = with_checkpoint_settings(config(tmp_path / "eval", tmp_path, f"eval.checkpoint={tmp_path}"))
+    checkpoint = f"eval.checkpoint={tmp_path}"
+    unnamed = load_config(ROOT / "examples/configs/eval.yaml", [checkpoint], EvalMasterConfig)
+    found = with_checkpoint_settings(unnamed)
     assert found.checkpointing.pretrained_checkpoint == "somewhere"
-    assert found.policy.model_name == "tiny-digits-qwen3"
+    assert found.policy.model_name == found.policy.tokenizer.name == "tiny-digits-qwen3"
     assert found.policy.megatron_cfg.peft.dim == 4
+    assert found.policy.tokenizer.chat_template_kwargs == {"enable_thinking": False}
+
+    elsewhere = config(tmp_path / "eval", tmp_path, checkpoint, "eval.pretrained_checkpoint=moved")
+    found = with_checkpoint_settings(elsewhere)
+    assert found.checkpointing.pretrained_checkpoint == "moved"
+    assert found.policy.model_name == found.policy.tokenizer.name == str(tmp_path)
 
 
 def adapted(folder: Path) -> tuple[Path, Path]:
