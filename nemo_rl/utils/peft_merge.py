@@ -71,6 +71,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     for key in ("r", "lora_alpha"):
         if not isinstance(config.get(key), int | float) or config[key] <= 0:
             raise DataError(f"{file} must have a positive number {key}, found {config.get(key)!r}")
+    if (change := base_changes(config)) is not None:
+        raise DataError(f"adapter {folder} sets {change}, which is no LoRA of the base model as it is")
     return config
 
 
@@ -81,8 +83,6 @@ def read_adapter(folder: Path) -> dict[str, Update]:
         raise DataError(f"adapter folder {folder} has no {ADAPTER_WEIGHTS}")
     if used := [key for key in _UNSUPPORTED if config.get(key)]:
         raise DataError(f"adapter {folder} uses {used[0]}={config[used[0]]!r}, which is not plain LoRA")
-    if (change := base_changes(config)) is not None:
-        raise DataError(f"adapter {folder} sets {change}, which is no LoRA of the base model as it is")
     try:
         scale, tensors = config["lora_alpha"] / config["r"], load_file(folder / ADAPTER_WEIGHTS)
     except SafetensorError as error:
