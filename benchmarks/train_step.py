@@ -170,7 +170,7 @@ def main() -> None:
         results[variant] = measure(worker, batch, config, options)
         print(variant, json.dumps(results[variant]), flush=True)
     if worker is not None and options.profile is not None:
-        print(profile(worker, batch, worker.config, options.profile)[:6000])
+        print(profile(worker, batch, config, options.profile)[:6000])
     if options.json:
         options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
 

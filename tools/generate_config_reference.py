@@ -145,9 +145,9 @@ def reference(page: Page) -> str:
     lines += ["## Keys of NeMo-RL that are refused", ""]
     lines += ["Accepted, and ignored, when they ask for nothing (null, false, `enabled: false`, or as listed).", ""]
     lines += ["| key | also accepted | why it is not built |", "|---|---|---|"]
-    sections = {"grpo", "sft", "loss_fn"} - set(default_tree(page.root))
+    others = {"grpo", "sft", "loss_fn"} - set(default_tree(page.root))
     for path, entry in page.root.refused.items():
-        if path.partition(".")[0] in sections:
+        if path.partition(".")[0] in others:
             continue
         accepted = "any value" if entry.any_value else ", ".join(f"`{scalar(value)}`" for value in entry.off)
         lines.append(f"| `{path}` | {accepted} | {entry.reason} |")

@@ -22,17 +22,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nemo_rl.algorithms.data_setup import RunData, check_layout_of_experts, load_model
+from nemo_rl.algorithms.data_setup import RunData, check_layout, load_model
 from nemo_rl.algorithms.mismatch import mismatch_metrics
 from nemo_rl.algorithms.run import Run
 from nemo_rl.algorithms.settings import rollout_settings
 from nemo_rl.algorithms.setup import grpo_run
-from nemo_rl.config.errors import ConfigError
 from nemo_rl.config.loader import load_config
 from nemo_rl.config.schema import MasterConfig
-from nemo_rl.data.errors import DataError
 from nemo_rl.data.interfaces import Prompt
 from nemo_rl.environments.interfaces import Environment, EnvironmentInput, EnvironmentOutput
+from nemo_rl.errors import UserError
 from nemo_rl.experience.batch import flatten, train_batch
 from nemo_rl.utils.logging_setup import setup_driver_logging
 from nemo_rl.weight_sync.interfaces import WeightSyncError
@@ -62,7 +61,7 @@ class NoReward:
 def random_data(config: MasterConfig) -> RunData:
     """The configured model, and prompts of random tokens."""
     model = load_model(config.policy)
-    check_layout_of_experts(config.policy, model.config)
+    check_layout(config.policy, model.config)
     draw = random.Random(config.seed)
     prompts = [
         Prompt(
@@ -165,7 +164,7 @@ def main() -> int:
             data = random_data(config)
             with grpo_run(config, data, environments) as run:
                 result = verify(run, data.train[:PROMPTS], options.syncs)
-        except (ConfigError, DataError, WeightSyncError) as error:
+        except (UserError, WeightSyncError) as error:
             console.print(f"[bold red]error:[/] {error}")
             return 2 if not isinstance(error, WeightSyncError) else 1
     report(result, console)

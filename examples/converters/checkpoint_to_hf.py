@@ -5,11 +5,15 @@ uv run examples/converters/checkpoint_to_hf.py results/grpo/step_40 merged/
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from common import base_model, run
 
+if TYPE_CHECKING:
+    from nemo_rl.policy.conversion import Conversion
 
-def convert(arguments: argparse.Namespace) -> object:
+
+def convert(arguments: argparse.Namespace) -> "Conversion":
     from nemo_rl.policy.conversion import checkpoint_to_hugging_face
     from nemo_rl.policy.single import config_of_checkpoint
 

@@ -4,13 +4,20 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nemo_rl.config.schema import TrainingConfig
+    from nemo_rl.policy.conversion import Conversion
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 
-def run(description: str, source: str, convert: Callable[[argparse.Namespace], object], *, config: bool = False) -> int:
-    """Parse, convert, print what was written. `convert` returns a Conversion."""
+def run(
+    description: str, source: str, convert: "Callable[[argparse.Namespace], Conversion]", *, config: bool = False
+) -> int:
+    """Parse, convert, print what was written."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("source", type=Path, help=source)
     parser.add_argument("output", type=Path, help="folder to write; must not exist or be empty")
@@ -38,7 +45,7 @@ def run(description: str, source: str, convert: Callable[[argparse.Namespace], o
     return 0
 
 
-def base_model(arguments: argparse.Namespace, config: object) -> str:
+def base_model(arguments: argparse.Namespace, config: "TrainingConfig") -> str:
     """Folder or Hub id of the base, found sound."""
     from nemo_rl.algorithms.data_setup import load_model
 
