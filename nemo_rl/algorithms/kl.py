@@ -20,7 +20,7 @@ def kl_estimate(
 
     With d = reference - policy (log-probabilities):  k1 = -d,  k2 = d^2 / 2,  k3 = exp(d) - d - 1 >= 0.
     k1 and k3 are unbiased. d is clamped to +-input_clamp before exp, the estimate to +-output_clamp; clamped entries
-    have zero gradient. None leaves the value as it is.
+    have zero gradient. None leaves the value as it is, up to e^88.
     """
     difference = reference - logprobs
     if input_clamp is not None:

@@ -24,6 +24,7 @@ _TRAIN_METRICS = (
     "natural_termination_rate",
 )
 _VALIDATION_METRICS = ("accuracy", "reward", "avg_length")
+_FILES = (".jsonl", ".json", ".parquet", ".csv")
 TABLES_WITH_SPLITS = ("gsm8k", "OpenMathInstruct-2", "DeepScaler")
 
 
@@ -87,8 +88,9 @@ def validation_differs_from_training(config: "MasterConfig") -> Iterator[str]:
 
 def _has_splits(dataset: "TableConfig") -> bool:
     """Whether a test split is taken where none is named: of tables and folders, not of one file or a generated task."""
-    table = dataset.dataset_name in TABLES_WITH_SPLITS or dataset.dataset_name.count("/") == 1
-    return table and (dataset.data_path is None or not PurePath(dataset.data_path).suffix)
+    name, path = dataset.dataset_name, dataset.data_path
+    on_hub = name.count("/") == 1 and PurePath(name).suffix not in _FILES  # a Hub id may have a dot too
+    return (name in TABLES_WITH_SPLITS or on_hub) and (path is None or PurePath(path).suffix not in _FILES)
 
 
 def validation_has_data(config: "MasterConfig") -> Iterator[str]:

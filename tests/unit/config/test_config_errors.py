@@ -55,6 +55,11 @@ CASES: list[tuple[str, tuple[str, ...], str]] = [
         (f"{LORA}.target_modules=[linear_qkv,o_proj]",),
         "part of Megatron's linear_proj; write",
     ),
+    (
+        "one file twice",
+        ("data.train.dataset_name=data/rows.jsonl", "data.validation={dataset_name: data/rows.jsonl}"),
+        "data.validation is the training set",
+    ),
     ("one and a half rows", ("data.train.split_validation_size=1.5",), "a fraction below 1 or a whole number of rows"),
     # the command line's grammar
     ("not an override", ("a=b=c",), "'a=b=c' is not understood"),
